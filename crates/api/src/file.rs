@@ -1,0 +1,1 @@
+//! Files of a desk: entries, listings, changes.

@@ -1,0 +1,19 @@
+//! The words of hotdesk as types: requests, replies, events, errors. No logic, no I/O.
+//!
+//! One module per noun. What a client sends or receives under `/v1` is defined here and nowhere
+//! else; the OpenAPI document is generated from these types.
+
+pub mod access;
+pub mod action;
+pub mod clipboard;
+pub mod file;
+pub mod health;
+pub mod problem;
+pub mod process;
+pub mod recording;
+pub mod screen;
+pub mod terminal;
+pub mod window;
+
+pub use action::Action;
+pub use problem::Problem;

@@ -1,0 +1,1 @@
+//! Pictures of the screen and what changes on it.

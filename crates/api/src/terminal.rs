@@ -1,0 +1,1 @@
+//! Terminals (PTYs) of a desk.

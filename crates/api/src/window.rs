@@ -1,0 +1,1 @@
+//! Windows of a desk, as its window manager knows them.

@@ -1,0 +1,1 @@
+//! Files of the desk: read, written, listed, watched, streamed.

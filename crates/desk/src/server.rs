@@ -1,0 +1,4 @@
+//! The desk's HTTP server: the OSWorld dialect at the root, the native API under `/v1`.
+
+pub mod osworld;
+pub mod v1;

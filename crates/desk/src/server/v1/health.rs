@@ -1,0 +1,8 @@
+//! `/health` and what the desk is.
+
+use crate::Desk;
+use utoipa_axum::router::OpenApiRouter;
+
+pub fn router() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+}

@@ -1,0 +1,8 @@
+//! Process routes.
+
+use crate::Desk;
+use utoipa_axum::router::OpenApiRouter;
+
+pub fn router() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+}

@@ -1,0 +1,8 @@
+//! The live view over WebSocket.
+
+use crate::Desk;
+use utoipa_axum::router::OpenApiRouter;
+
+pub fn router() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+}

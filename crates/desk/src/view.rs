@@ -1,0 +1,1 @@
+//! The live view: an RFB (VNC) server of the desk's display.
