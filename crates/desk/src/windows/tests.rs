@@ -6,7 +6,9 @@ use crate::x11::{Client, next_event};
 use std::time::Instant;
 use x11rb::connection::Connection;
 use x11rb::protocol::Event;
-use x11rb::protocol::xproto::{AtomEnum, ConnectionExt as _, CreateWindowAux, EventMask, PropMode, WindowClass};
+use x11rb::protocol::xproto::{
+    AtomEnum, ClientMessageEvent, ConnectionExt as _, CreateWindowAux, EventMask, PropMode, WindowClass,
+};
 use x11rb::wrapper::ConnectionExt as _;
 
 /// A window of the test's own.
@@ -87,7 +89,10 @@ async fn windows_are_listed_as_wmctrl_lists_them() {
     for own in [&first, &second, &third, &fourth, &sticky] {
         appears(&windows, own).await;
     }
-    display.output("wmctrl", &["-i", "-r", &format!("{:#x}", sticky.id), "-t", "-1"]).await;
+    let message = ClientMessageEvent::new(32, sticky.id, sticky.atom("_NET_WM_DESKTOP"), [u32::MAX, 2, 0, 0, 0]);
+    let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
+    sticky.client.connection.send_event(false, sticky.client.root, mask, message).unwrap();
+    sticky.client.connection.flush().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while windows.get(sticky.id).await.unwrap().desktop != -1 {
         assert!(Instant::now() < deadline);
