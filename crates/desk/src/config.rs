@@ -9,16 +9,19 @@
 //! 5. the default.
 //!
 //! Each layer is a [`Settings`] with holes; [`Settings::resolve`] fills them and checks what can
-//! only be checked as a whole, such as "no token, yet open to the network".
+//! only be checked as a whole, such as "no password, yet open to the network".
 
 mod layer;
 mod value;
 
 pub use layer::{BrowserSettings, Settings};
 pub use value::{
-    AttachTarget, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, ValueError, WindowManagerChoice, XServerChoice,
+    AttachTarget, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, ValueError, VncAddress, WindowManagerChoice,
+    XServerChoice,
 };
 
+use crate::server::listen::Address;
+use crate::server::token::Token;
 use hotdesk_api::action::Size;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,11 +31,15 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where the HTTP server listens.
-    pub listen: SocketAddr,
-    /// No token is asked for, whatever the address.
+    pub listen: Vec<Address>,
+    /// Whether everybody who reaches the server may use the desk.
     pub open: bool,
-    /// What clients must show as `Authorization: Bearer …`.
-    pub token: Option<Secret>,
+    /// What requests have to carry; made at the start if an address needs it.
+    pub token: Option<Token>,
+    /// Names besides `localhost` that the desk goes by on loopback.
+    pub names: Vec<String>,
+    /// Sites whose pages may use the desk on loopback: `https://board.example`.
+    pub origins: Vec<String>,
     /// Which display is made.
     pub display: DisplayChoice,
     /// A display that exists already, to be used instead of making one.
@@ -74,9 +81,11 @@ impl Default for Browser {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 5000)),
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 5000)).into()],
             open: false,
             token: None,
+            names: Vec::new(),
+            origins: Vec::new(),
             display: DisplayChoice::default(),
             attach: None,
             size: Size { width: 1920, height: 1080 },
@@ -110,14 +119,11 @@ impl ConfigError {
 impl Config {
     /// Checks what no single setting can tell by itself.
     fn check(self) -> Result<Self, ConfigError> {
-        if !self.listen.ip().is_loopback() && self.token.is_none() && !self.open {
-            return Err(ConfigError::new(
-                format!("listening on {} would let everybody on the network drive this desk", self.listen),
-                "give a token (`--token-file FILE`), or say `--open` if the network is trusted",
-            ));
+        if self.listen.is_empty() {
+            return Err(ConfigError::new("`listen` is empty", "name an address, such as 127.0.0.1:5000"));
         }
         if let Some(vnc) = self.vnc
-            && !vnc.ip().is_loopback()
+            && !vnc.ip().to_canonical().is_loopback()
             && self.vnc_password.is_none()
             && !self.open
         {
@@ -126,9 +132,12 @@ impl Config {
                 "set a password in VNC_PASSWORD, or say `--open` if the network is trusted",
             ));
         }
-        if self.vnc == Some(self.listen) && self.listen.port() != 0 {
+        if let Some(vnc) = self.vnc
+            && vnc.port() != 0
+            && self.listen.contains(&Address::Tcp(vnc))
+        {
             return Err(ConfigError::new(
-                format!("`listen` and `vnc` both name {}", self.listen),
+                format!("`listen` and `vnc` both name {vnc}"),
                 "give them different ports; VNC usually has 5900",
             ));
         }

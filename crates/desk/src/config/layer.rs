@@ -1,9 +1,10 @@
 //! One layer of settings, and how layers become a [`Config`].
 
 use super::value::{
-    AttachTarget, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, WindowManagerChoice, XServerChoice,
+    AttachTarget, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, VncAddress, WindowManagerChoice, XServerChoice,
 };
 use super::{Browser, Config, ConfigError};
+use crate::server::token::Token;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,17 @@ const LARGEST_TOKEN: u64 = 4096;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    pub listen: Option<ListenAddress>,
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub listen: Option<Vec<ListenAddress>>,
     pub open: Option<bool>,
     pub token: Option<Secret>,
     pub token_file: Option<PathBuf>,
+    pub names: Option<Vec<String>>,
+    pub origins: Option<Vec<String>>,
     pub display: Option<DisplayChoice>,
     pub attach: Option<AttachTarget>,
     pub size: Option<ScreenSize>,
-    pub vnc: Option<ListenAddress>,
+    pub vnc: Option<VncAddress>,
     pub vnc_password: Option<Secret>,
     pub x_server: Option<XServerChoice>,
     pub wm: Option<WindowManagerChoice>,
@@ -111,6 +115,8 @@ impl Settings {
             open: self.open.or(lower.open),
             token: self.token.or(lower_token),
             token_file: self.token_file.or(lower_token_file),
+            names: self.names.or(lower.names),
+            origins: self.origins.or(lower.origins),
             display: self.display.or(lower_display),
             attach: self.attach.or(lower_attach),
             size: self.size.or(lower.size),
@@ -135,15 +141,17 @@ impl Settings {
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let default = Config::default();
         let token = match (self.token, self.token_file) {
-            (Some(token), None) => Some(token),
+            (Some(token), None) => Some(token_of(&token, "the token")?),
             (None, Some(path)) => Some(token_from(&path)?),
             (None, None) => None,
             (Some(_), Some(_)) => return Err(ConfigError::new("`token` and `token_file` are both given", "keep one of the two")),
         };
         Config {
-            listen: self.listen.map_or(default.listen, |address| address.0),
+            listen: self.listen.map_or(default.listen, |addresses| addresses.into_iter().map(|address| address.0).collect()),
             open: self.open.unwrap_or(default.open),
             token,
+            names: self.names.unwrap_or_default(),
+            origins: self.origins.unwrap_or_default(),
             display: self.display.unwrap_or(default.display),
             attach: self.attach,
             size: self.size.map_or(default.size, |size| size.0),
@@ -168,10 +176,29 @@ impl Settings {
 
 const TOML_HINT: &str = "settings are written like `size = \"1920x1080\"`; docs/settings.md lists them";
 
-fn token_from(path: &Path) -> Result<Secret, ConfigError> {
-    read_small(path, LARGEST_TOKEN, "token")?
-        .parse()
-        .map_err(|e| ConfigError::new(format!("{} holds no token: {e}", path.display()), "write the token as its only line"))
+fn token_from(path: &Path) -> Result<Token, ConfigError> {
+    let what = format!("the token in {}", path.display());
+    token_of(&Secret::new(read_small(path, LARGEST_TOKEN, "token")?), &what)
+}
+
+fn token_of(secret: &Secret, what: &str) -> Result<Token, ConfigError> {
+    Token::new(secret.reveal())
+        .map_err(|e| ConfigError::new(format!("{what} can't be used: {e}"), "make one with `openssl rand -hex 32`"))
+}
+
+/// `listen = "…"` or `listen = ["…", "…"]`.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ListenAddress>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        One(String),
+        More(Vec<String>),
+    }
+    let texts = match Form::deserialize(deserializer)? {
+        Form::One(text) => vec![text],
+        Form::More(texts) => texts,
+    };
+    texts.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect::<Result<_, _>>().map(Some)
 }
 
 fn read_small(path: &Path, limit: u64, what: &str) -> Result<String, ConfigError> {
@@ -303,13 +330,6 @@ mod tests {
 
     #[test]
     fn nothing_is_open_by_default() {
-        let listening = |text: &str| Settings { listen: Some(text.parse().unwrap()), ..Settings::default() };
-        assert!(listening("127.0.0.1:1").resolve().is_ok());
-        assert!(listening("[::1]:1").resolve().is_ok());
-        let error = listening("0.0.0.0:1").resolve().unwrap_err();
-        assert!(error.hint.unwrap().contains("--open"));
-        assert!(Settings { open: Some(true), ..listening("0.0.0.0:1") }.resolve().is_ok());
-        assert!(Settings { token: Some(Secret::new("t")), ..listening("0.0.0.0:1") }.resolve().is_ok());
         let vnc = Settings { vnc: Some("0.0.0.0:5900".parse().unwrap()), ..Settings::default() };
         assert!(vnc.clone().resolve().is_err());
         assert!(Settings { vnc_password: Some(Secret::new("p")), ..vnc }.resolve().is_ok());
@@ -327,9 +347,9 @@ mod tests {
     fn a_token_from_a_file() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "abc\n").unwrap();
-        std::fs::write(folder.path().join("desk.toml"), "token_file = 'token'\nlisten = '0.0.0.0:1'\n").unwrap();
+        std::fs::write(folder.path().join("desk.toml"), "token_file = 'token'\nlisten = ['127.0.0.1:1', 'unix:/x']\n").unwrap();
         let config = Settings::from_file(&folder.path().join("desk.toml")).unwrap().resolve().unwrap();
-        assert!(config.token.unwrap().matches(b"abc"));
+        assert!(config.token.unwrap().is("abc"));
         std::fs::write(folder.path().join("token"), "\n").unwrap();
         assert!(Settings::from_file(&folder.path().join("desk.toml")).unwrap().resolve().is_err());
         assert!(Settings::from_file(&folder.path().join("missing.toml")).unwrap_err().message.contains("missing.toml"));

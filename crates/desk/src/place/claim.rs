@@ -197,7 +197,7 @@ impl RuntimeDir {
             }
             return;
         }
-        for name in ["bus", "hotdesk-xauth", "hotdesk-bus.conf", "Xauthority", "hotdesk.lock"] {
+        for name in ["bus", "hotdesk-xauth", "hotdesk-bus.conf", "Xauthority", "hotdesk-token", "hotdesk.lock"] {
             let _ = std::fs::remove_file(self.path.join(name));
         }
     }
