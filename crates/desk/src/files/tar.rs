@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use hotdesk_api::file::Unpacked;
 use std::fs::Permissions;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
