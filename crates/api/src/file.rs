@@ -71,6 +71,19 @@ pub struct FilePath {
     pub path: String,
 }
 
+/// Which file to describe.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StatFile {
+    /// Absolute, `~/…`, or relative to the desk's home.
+    pub path: String,
+    /// Whether a symlink is followed.
+    #[serde(default)]
+    #[param(default = false)]
+    pub follow: bool,
+}
+
 /// What to list.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -14,6 +14,7 @@ pub mod listen;
 pub mod openapi;
 pub mod osworld;
 pub mod problems;
+pub mod ranges;
 pub mod token;
 pub mod v1;
 
