@@ -114,6 +114,17 @@ pub struct FrameUpdate {
     pub seen: Seen,
 }
 
+/// What is known without touching pixels.
+#[derive(Debug, Clone)]
+pub struct Glance {
+    pub size: Size,
+    /// Bits of a pixel that carry colour.
+    pub depth: u8,
+    /// The version of the picture, see [`Frame::version`].
+    pub version: u64,
+    pub cursor: CursorImage,
+}
+
 /// The capture engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Screen {
@@ -133,7 +144,7 @@ impl Screen {
             return self.ask(X_LIMIT, |reply| Job::Png { cursor: request.cursor, reply }).await;
         }
         let update = self.frame().await?;
-        self.encoder.shot(self.owner.epoch(), update, request).await
+        self.encoder.shot(update, request).await
     }
 
     /// The pixels and the pointer of this moment. `rects` is the whole screen.
@@ -152,9 +163,14 @@ impl Screen {
         answer.await.map_err(|_| lost())?
     }
 
+    /// Size, version and pointer of this moment.
+    pub async fn glance(&self) -> Result<Glance> {
+        self.ask(X_LIMIT, |reply| Job::Glance { reply }).await
+    }
+
     /// Where the pointer is and what it looks like, now.
     pub async fn cursor_image(&self) -> Result<CursorImage> {
-        Ok(self.frame().await?.cursor)
+        Ok(self.glance().await?.cursor)
     }
 
     /// Where the pointer is, now.
@@ -164,7 +180,7 @@ impl Screen {
 
     /// The size of the root window.
     pub async fn size(&self) -> Result<Size> {
-        Ok(self.frame().await?.frame.size())
+        Ok(self.glance().await?.size)
     }
 
     /// Changes the size of the root window, where the X server can.

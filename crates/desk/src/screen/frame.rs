@@ -153,8 +153,11 @@ pub(crate) fn absorb(frame: &mut Arc<Frame>, first: u32, fresh: &[u8], version: 
         let start = y / TILE_HEIGHT * columns;
         let old = &mut frame.pixels[y * stride..(y + 1) * stride];
         let tiles = &mut frame.tiles[start..start + columns];
-        for ((old, new), tile) in
-            old.chunks_mut(TILE_WIDTH * PIXEL).zip(new.chunks(TILE_WIDTH * PIXEL)).zip(tiles).filter(|(_, tile)| **tile != version)
+        for ((old, new), tile) in old
+            .chunks_mut(TILE_WIDTH * PIXEL)
+            .zip(new.chunks(TILE_WIDTH * PIXEL))
+            .zip(tiles)
+            .filter(|(_, tile)| **tile != version)
         {
             if old != new {
                 *tile = version;
@@ -278,10 +281,7 @@ mod tests {
 
     #[test]
     fn clipping() {
-        assert_eq!(
-            clip(Rect { x: -5, y: 40, width: 10, height: 100 }, SIZE),
-            Some(Rect { x: 0, y: 40, width: 5, height: 10 })
-        );
+        assert_eq!(clip(Rect { x: -5, y: 40, width: 10, height: 100 }, SIZE), Some(Rect { x: 0, y: 40, width: 5, height: 10 }));
         assert_eq!(clip(Rect { x: 200, y: 0, width: 1, height: 1 }, SIZE), None);
         assert_eq!(clip(Rect { x: i32::MAX, y: i32::MIN, width: u32::MAX, height: u32::MAX }, SIZE), None);
     }
