@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn settings_have_limits() {
         let query = |max_fps, quality| StreamQuery { max_fps, quality, ..Default::default() };
-        assert_eq!(Settings::new(&query(None, None)).expect("the defaults").pause, Duration::from_millis(100));
+        assert_eq!(Settings::new(&query(None, None)).expect("the defaults").pause.as_millis(), 100);
         for (fps, quality) in [(Some(0.0), None), (Some(f32::NAN), None), (Some(61.0), None), (None, Some(0)), (None, Some(101))]
         {
             assert!(Settings::new(&query(fps, quality)).is_err(), "{fps:?} {quality:?}");
