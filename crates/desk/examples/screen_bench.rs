@@ -19,13 +19,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).or_else(|| std::env::var("DISPLAY").ok()).ok_or("say which display, for example :99")?;
     let display = Display { number: name.trim_start_matches(':').parse()?, cookie: None };
     let mut painter = Painter::new(&display)?;
-    let place = Place {
-        display,
-        home: "/".into(),
-        runtime_dir: "/".into(),
-        bus: String::new(),
-        env: std::collections::BTreeMap::new(),
-    };
+    let place =
+        Place { display, home: "/".into(), runtime_dir: "/".into(), bus: String::new(), env: std::collections::BTreeMap::new() };
     let screen = Screen::new(Arc::new(place));
     let size = screen.size().await?;
     eprintln!("{}×{}, median / 90th percentile of {ROUNDS} in ms, KB", size.width, size.height);

@@ -21,6 +21,8 @@ mod source;
 mod strips;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
 pub use frame::{Frame, PIXEL, clip};
@@ -166,6 +168,11 @@ impl Screen {
     /// Size, version and pointer of this moment.
     pub async fn glance(&self) -> Result<Glance> {
         self.ask(X_LIMIT, |reply| Job::Glance { reply }).await
+    }
+
+    /// Parts of a frame as pictures, without the pointer. JPEG and WebP as in [`Screen::shot`].
+    pub async fn tiles(&self, frame: Arc<Frame>, rects: Vec<Rect>, format: Format, quality: u8) -> Result<Vec<Bytes>> {
+        self.encoder.tiles(frame, rects, format, quality).await
     }
 
     /// Where the pointer is and what it looks like, now.

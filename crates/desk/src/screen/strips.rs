@@ -61,7 +61,7 @@ impl Strips {
             *self = Self { size: frame.size(), packers: std::mem::take(&mut self.packers), ..Self::new() };
             self.plain.resize_with((self.size.height as usize).div_ceil(ROWS), || None);
         }
-        let touched = cursor.area(manner, self.size).map_or(0..0, |area| strips_of(area));
+        let touched = cursor.area(manner, self.size).map_or(0..0, strips_of);
         self.painted.retain(|(strip, m, at, _)| *m != manner || (touched.contains(strip) && *at == cursor.version));
         let mut tasks = Vec::new();
         for strip in 0..self.plain.len() {
@@ -294,21 +294,9 @@ mod tests {
     use super::*;
     use crate::screen::cursor::CursorShape;
     use crate::screen::frame::absorb;
+    use crate::screen::xvfb::{decode, rgb_of};
     use proptest::prelude::*;
     use std::sync::Arc;
-
-    pub(crate) fn decode(png: &[u8]) -> (Size, Vec<u8>) {
-        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().expect("a PNG");
-        let mut out = vec![0; reader.output_buffer_size().expect("small enough")];
-        let info = reader.next_frame(&mut out).expect("a whole picture");
-        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
-        reader.finish().expect("a proper end");
-        (Size { width: info.width, height: info.height }, out)
-    }
-
-    fn rgb_of(pixels: &[u8]) -> Vec<u8> {
-        pixels.chunks_exact(PIXEL).flat_map(|p| [p[2], p[1], p[0]]).collect()
-    }
 
     fn cursor(x: i32, y: i32, version: u64) -> CursorImage {
         let shape = CursorShape { width: 3, height: 20, hot_x: 1, hot_y: 1, pixels: vec![0xFF10_2030; 60] };
