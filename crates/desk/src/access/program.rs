@@ -1,7 +1,7 @@
 //! One program: its last tree, and whether that still holds.
 
 use super::ask::Talk;
-use super::bus::{Bus, Refusal};
+use super::bus::{Announced, Bus, Refusal};
 use super::eyes::Seen;
 use super::tree::{Area, Place, Tree};
 use super::walk::{Reference, Scope, place_of, walk};
@@ -38,8 +38,8 @@ pub(super) struct Program {
 #[derive(Default)]
 struct Kept {
     built: Option<Arc<Built>>,
-    /// Announcements counted when the walk began.
-    beats: u64,
+    /// Changes that were announced when the walk began.
+    changes: u64,
     silent: bool,
 }
 
@@ -101,11 +101,10 @@ impl Program {
     /// The tree: the kept one if it still holds, else a new one. `None` if the program tells nothing.
     pub(super) async fn tree(&self, bus: &Bus, as_announced: bool) -> Option<Arc<Built>> {
         let mut kept = self.kept.lock().await;
-        let beats = bus.beats(&self.place.bus);
         if let Some(built) = &kept.built {
             let holds = as_announced
                 && built.tree.complete
-                && kept.beats == beats
+                && agrees(&built.tree, kept.changes, &bus.announced(&self.place.bus))
                 && !self.painted.load(Ordering::Acquire)
                 && built.when.elapsed() < OLDEST;
             if holds {
@@ -114,7 +113,7 @@ impl Program {
         }
         *lock(&self.areas) = None;
         self.painted.store(false, Ordering::Release);
-        let when = Instant::now();
+        let (when, changes) = (Instant::now(), bus.begin(&self.place.bus));
         let patience = if kept.silent { LITTLE_PATIENCE } else { PATIENCE };
         let tree = self.build(bus, Scope::Whole, patience).await;
         kept.silent = !tree.complete;
@@ -124,7 +123,7 @@ impl Program {
         }
         *lock(&self.areas) = areas_of(&tree);
         let built = Arc::new(Built { tree, xml: OnceLock::new(), when });
-        kept.beats = beats;
+        kept.changes = changes;
         kept.built = Some(built.clone());
         Some(built)
     }
@@ -155,6 +154,15 @@ impl Program {
         };
         self.peer.get_or_try_init(ask).await.ok().cloned().flatten()
     }
+}
+
+/// Whether a tree holds after what was announced since its walk began.
+fn agrees(tree: &Tree, changes: u64, announced: &Announced) -> bool {
+    let state_agrees = |((path, bit), set): (&(Box<str>, u8), &bool)| {
+        let node = tree.nodes.iter().find(|n| n.place.path == *path);
+        node.is_some_and(|n| (n.states >> bit & 1 == 1) == *set)
+    };
+    announced.changes == changes && announced.states.iter().all(state_agrees)
 }
 
 /// The places where a program shows something, each not inside another that came before.
