@@ -47,8 +47,7 @@ struct Pulse {
 pub(super) struct Announced {
     /// How many changes, apart from those of states.
     pub(super) changes: u64,
-    /// The last word on a state of a node: path and bit to "set". GTK announces the states of some
-    /// buttons whenever it is asked for them, so these say something only if the tree knows better.
+    /// The last word on a state of a node: path and bit to "set".
     pub(super) states: HashMap<(Box<str>, u8), bool>,
 }
 
