@@ -1,7 +1,9 @@
 //! The accessibility bus: finding it, asking the registry, and counting what programs announce.
 
 use super::tree::Place;
+use super::lock;
 use super::walk::{ROOT, place_of};
+use super::words::STATES;
 use crate::error::{Error, Result};
 use futures_util::StreamExt;
 use std::collections::HashMap;
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zbus::message::Type as Kind;
-use zbus::zvariant::{DynamicType, ObjectPath, Value};
+use zbus::zvariant::{DynamicType, ObjectPath, Structure, Value};
 use zbus::{Connection, Message, MessageStream};
 
 /// Starting the bus and its registry takes some 100 ms where they are not up yet.
@@ -18,6 +20,9 @@ const START_TIME: Duration = Duration::from_millis(2500);
 const ANSWER_TIME: Duration = Duration::from_millis(1500);
 /// A desk has some ten programs. What lies beyond is not looked at.
 const MOST_PROGRAMS: usize = 256;
+
+/// More news about states than this is just "something changed".
+const MOST_STATES: usize = 200;
 
 const REGISTRY: &str = "org.a11y.atspi.Registry";
 
@@ -30,11 +35,29 @@ pub(super) struct Bus {
     pulse: Arc<Pulse>,
 }
 
-/// How often each program announced that something changed.
+/// What each program announced.
 #[derive(Default)]
 struct Pulse {
-    beats: Mutex<HashMap<Box<str>, u64>>,
+    programs: Mutex<HashMap<Box<str>, Announced>>,
     dead: AtomicBool,
+}
+
+/// What one program announced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Announced {
+    /// How many changes, apart from those of states.
+    pub(super) changes: u64,
+    /// The last word on a state of a node: path and bit to "set".
+    pub(super) states: HashMap<(Box<str>, u8), bool>,
+}
+
+impl Announced {
+    fn note(&mut self, message: &Message) {
+        match state_in(message) {
+            Some((path, bit, set)) if self.states.len() < MOST_STATES => drop(self.states.insert((path, bit), set)),
+            _ => self.changes += 1,
+        }
+    }
 }
 
 impl Bus {
@@ -104,14 +127,23 @@ impl Bus {
         Ok(children.iter().filter_map(|r| place_of(&nobody, r)).take(MOST_PROGRAMS).collect())
     }
 
-    /// How many changes the program has announced so far.
-    pub(super) fn beats(&self, program: &str) -> u64 {
-        let beats = self.pulse.beats.lock().unwrap_or_else(|e| e.into_inner());
-        beats.get(program).copied().unwrap_or(0)
+    /// How many changes the program has announced so far. States announced before are forgotten: whoever
+    /// asks is about to learn them.
+    pub(super) fn begin(&self, program: &str) -> u64 {
+        let mut programs = lock(&self.pulse.programs);
+        programs.get_mut(program).map_or(0, |announced| {
+            announced.states.clear();
+            announced.changes
+        })
+    }
+
+    /// Everything announced since [`Bus::begin`].
+    pub(super) fn announced(&self, program: &str) -> Announced {
+        lock(&self.pulse.programs).get(program).cloned().unwrap_or_default()
     }
 
     pub(super) fn forget(&self, keep: impl Fn(&str) -> bool) {
-        self.pulse.beats.lock().unwrap_or_else(|e| e.into_inner()).retain(|program, _| keep(program));
+        lock(&self.pulse.programs).retain(|program, _| keep(program));
     }
 
     /// One call to a program. Announcements that it made before its answer are counted when this returns.
@@ -161,10 +193,10 @@ fn listen(connection: &Connection, pulse: Arc<Pulse>) {
             let Some(interface) = header.interface() else { continue };
             if interface.starts_with("org.a11y.atspi.Event.") {
                 if let Some(sender) = header.sender() {
-                    let mut beats = pulse.beats.lock().unwrap_or_else(|e| e.into_inner());
-                    match beats.get_mut(sender.as_str()) {
-                        Some(beat) => *beat += 1,
-                        None => drop(beats.insert(sender.as_str().into(), 1)),
+                    let mut programs = lock(&pulse.programs);
+                    match programs.get_mut(sender.as_str()) {
+                        Some(announced) => announced.note(&message),
+                        None => programs.entry(sender.as_str().into()).or_default().note(&message),
                     }
                 }
             } else if header.member().is_some_and(|m| m == "NameOwnerChanged") {
@@ -178,6 +210,20 @@ fn listen(connection: &Connection, pulse: Arc<Pulse>) {
         }
         pulse.dead.store(true, Ordering::Release);
     });
+}
+
+/// Path, bit and value, if the message says that a state is now set or not.
+fn state_in(message: &Message) -> Option<(Box<str>, u8, bool)> {
+    let header = message.header();
+    if header.member()?.as_str() != "StateChanged" {
+        return None;
+    }
+    let body = message.body();
+    let body: Structure<'_> = body.deserialize().ok()?;
+    let [Value::Str(name), Value::I32(set), ..] = body.fields() else { return None };
+    let name = name.replace('-', "_");
+    let bit = STATES.iter().position(|s| *s == name)?;
+    Some((header.path()?.as_str().into(), bit as u8, *set != 0))
 }
 
 async fn open(address: &str) -> Result<Connection> {

@@ -1,11 +1,12 @@
 //! One program: its last tree, and whether that still holds.
 
 use super::ask::Talk;
-use super::bus::{Bus, Refusal};
+use super::bus::{Announced, Bus, Refusal};
 use super::eyes::Seen;
-use super::tree::{Area, Place, Tree};
-use super::walk::{Reference, Scope, place_of, walk};
+use super::tree::{Area, Node, Place, Tree};
+use super::walk::{Reference, Scope, place_of, states_of, walk};
 use super::{OLDEST, lock, xml};
+use futures_util::future::join_all;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ const LITTLE_PATIENCE: Duration = Duration::from_millis(400);
 const BUILD_TIME: Duration = Duration::from_secs(8);
 /// For the small question whether a tree still holds. A program that is busier than that is doing something.
 const SMALL_QUESTION: Duration = Duration::from_millis(400);
+/// States that are worth asking for; a program that announced more has really changed.
+const MOST_DISPUTED: usize = 16;
 /// More places where a program shows something are taken as "everywhere".
 const MOST_AREAS: usize = 64;
 
@@ -38,8 +41,8 @@ pub(super) struct Program {
 #[derive(Default)]
 struct Kept {
     built: Option<Arc<Built>>,
-    /// Announcements counted when the walk began.
-    beats: u64,
+    /// Changes that were announced when the walk began.
+    changes: u64,
     silent: bool,
 }
 
@@ -101,20 +104,18 @@ impl Program {
     /// The tree: the kept one if it still holds, else a new one. `None` if the program tells nothing.
     pub(super) async fn tree(&self, bus: &Bus, as_announced: bool) -> Option<Arc<Built>> {
         let mut kept = self.kept.lock().await;
-        let beats = bus.beats(&self.place.bus);
         if let Some(built) = &kept.built {
-            let holds = as_announced
+            let may_hold = as_announced
                 && built.tree.complete
-                && kept.beats == beats
                 && !self.painted.load(Ordering::Acquire)
                 && built.when.elapsed() < OLDEST;
-            if holds {
+            if may_hold && self.is_as_told(bus, &built.tree, kept.changes).await {
                 return Some(built.clone());
             }
         }
         *lock(&self.areas) = None;
         self.painted.store(false, Ordering::Release);
-        let when = Instant::now();
+        let (when, changes) = (Instant::now(), bus.begin(&self.place.bus));
         let patience = if kept.silent { LITTLE_PATIENCE } else { PATIENCE };
         let tree = self.build(bus, Scope::Whole, patience).await;
         kept.silent = !tree.complete;
@@ -124,9 +125,20 @@ impl Program {
         }
         *lock(&self.areas) = areas_of(&tree);
         let built = Arc::new(Built { tree, xml: OnceLock::new(), when });
-        kept.beats = beats;
+        kept.changes = changes;
         kept.built = Some(built.clone());
         Some(built)
+    }
+
+    /// Whether the tree holds after what was announced since its walk began. What is announced about states
+    /// is checked: GTK says of some buttons that they are checked, each time when asked, and they are not.
+    async fn is_as_told(&self, bus: &Bus, tree: &Tree, changes: u64) -> bool {
+        let Some(disputed) = disputed(tree, changes, &bus.announced(&self.place.bus)) else { return false };
+        let check = async |node: Node| {
+            let answer = bus.ask(&node.place, "org.a11y.atspi.Accessible", "GetState", &(), SMALL_QUESTION).await;
+            answer.is_ok_and(|a| a.body().deserialize::<Vec<u32>>().is_ok_and(|s| states_of(&s) == node.states))
+        };
+        join_all(disputed.into_iter().map(check)).await.into_iter().all(|same| same)
     }
 
     /// Walks the program in a thread of its own.
@@ -155,6 +167,19 @@ impl Program {
         };
         self.peer.get_or_try_init(ask).await.ok().cloned().flatten()
     }
+}
+
+/// The nodes whose states are not what was announced since the tree's walk began. `None` if more than
+/// states changed, or too much to ask for.
+fn disputed(tree: &Tree, changes: u64, announced: &Announced) -> Option<Vec<Node>> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for ((path, bit), set) in &announced.states {
+        let node = tree.nodes.iter().find(|n| n.place.path == *path)?;
+        if (node.states >> bit & 1 == 1) != *set && nodes.iter().all(|n| n.place != node.place) {
+            nodes.push(Node { children: Vec::new(), ..node.clone() });
+        }
+    }
+    (announced.changes == changes && nodes.len() <= MOST_DISPUTED).then_some(nodes)
 }
 
 /// The places where a program shows something, each not inside another that came before.

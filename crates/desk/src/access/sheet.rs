@@ -26,8 +26,11 @@ struct Cell {
     column: i32,
 }
 
+/// A cell on the screen and its states.
+pub(super) type Shown = (Place, u64);
+
 /// The showing cells of the table, row by row.
-pub(super) fn cells(walk: &mut Walk<'_>, table: u32) -> Result<Vec<Place>, Ended> {
+pub(super) fn cells(walk: &mut Walk<'_>, table: u32) -> Result<Vec<Shown>, Ended> {
     let Some(table) = walk.nodes.get(table as usize).map(|n| n.place.clone()) else { return Ok(Vec::new()) };
     let mut sheet = Sheet { walk, table, columns: USUAL_COLUMNS };
     let corner = sheet.corner()?;
@@ -97,7 +100,7 @@ impl Sheet<'_, '_> {
         Ok(None)
     }
 
-    fn read_from(&mut self, start: Cell) -> Result<Vec<Place>, Ended> {
+    fn read_from(&mut self, start: Cell) -> Result<Vec<Shown>, Ended> {
         let mut found = Vec::new();
         let first = self.row(start, FIRST_COLUMNS)?;
         // One more than show, to see the row's end.
@@ -127,7 +130,7 @@ impl Sheet<'_, '_> {
     }
 
     /// The showing cells of one row from a cell on.
-    fn row(&mut self, start: Cell, at_once: i32) -> Result<Vec<Place>, Ended> {
+    fn row(&mut self, start: Cell, at_once: i32) -> Result<Vec<Shown>, Ended> {
         let mut found = Vec::new();
         let mut column = start.column;
         while column < self.columns {
@@ -145,7 +148,7 @@ impl Sheet<'_, '_> {
     }
 
     /// Each cell, if it shows.
-    fn showing(&mut self, cells: &[Cell]) -> Result<Vec<Option<Place>>, Ended> {
+    fn showing(&mut self, cells: &[Cell]) -> Result<Vec<Option<Shown>>, Ended> {
         let mut places: Vec<Option<Place>> = vec![None; cells.len()];
         let mut scratch = vec![Node::at(self.table.clone())];
         let (mut questions, mut asked) = (Vec::new(), Vec::new());
@@ -175,12 +178,13 @@ impl Sheet<'_, '_> {
                 node.states = states;
             }
         })?;
+        let mut shown: Vec<Option<Shown>> = vec![None; cells.len()];
         for (i, node) in asked.into_iter().zip(scratch) {
-            if let (Some(place), true) = (places.get_mut(i), node.has_state(SHOWING)) {
-                *place = Some(node.place);
+            if let (Some(slot), true) = (shown.get_mut(i), node.has_state(SHOWING)) {
+                *slot = Some((node.place, node.states));
             }
         }
-        Ok(places)
+        Ok(shown)
     }
 }
 

@@ -98,6 +98,8 @@ struct Facts {
     in_sheet: bool,
     /// Negative where the program does not tell it in advance.
     child_count: i32,
+    /// A cell whose bounds of value are those of this one.
+    like: Option<u32>,
 }
 
 /// A node as the cache tells it.
@@ -182,7 +184,10 @@ impl Walk<'_> {
         for &node in level {
             let Some(facts) = self.facts.get(node as usize) else { continue };
             if !facts.told {
-                questions.extend([Question::Role, Question::State, Question::Name, Question::Interfaces, Question::ChildCount].map(|q| (node, q)));
+                questions.extend([Question::Role, Question::Name, Question::Interfaces, Question::ChildCount].map(|q| (node, q)));
+                if !facts.has_states {
+                    questions.push((node, Question::State));
+                }
             } else if self.nodes.get(node as usize).is_some_and(|n| role_name(n.role).is_none()) {
                 questions.push((node, Question::RoleName));
             }
@@ -245,6 +250,7 @@ impl Walk<'_> {
         places.resize_with(level.len(), Vec::new);
         let mut questions = Vec::new();
         let mut origins = Vec::new();
+        let mut sheets = Vec::new();
         for (slot, &at) in level.iter().enumerate() {
             let (Some(node), Some(facts)) = (self.nodes.get(at as usize), self.facts.get(at as usize)) else { continue };
             if !facts.told || facts.child_count <= 0 {
@@ -252,10 +258,7 @@ impl Walk<'_> {
             }
             let (path, count) = (node.place.path.clone(), facts.child_count);
             if node.role == TABLE && facts.in_sheet {
-                let cells = sheet::cells(self, at)?;
-                if let Some(slot) = places.get_mut(slot) {
-                    *slot = cells.into_iter().map(Some).collect();
-                }
+                sheets.push(at);
                 continue;
             }
             let wanted = (count as usize).min(WIDEST);
@@ -302,7 +305,50 @@ impl Walk<'_> {
                 next.push(child);
             }
         }
+        for table in sheets {
+            next.extend(self.learn_cells(table)?);
+        }
         Ok(next)
+    }
+
+    /// The cells of a sheet. There are more than a thousand on a screen, all objects of one kind: when
+    /// those in the corners have the same role, interfaces and child count, the others are not asked
+    /// for them.
+    fn learn_cells(&mut self, table: u32) -> Result<Vec<u32>, Ended> {
+        let shown = sheet::cells(self, table)?;
+        let mut cells = Vec::with_capacity(shown.len());
+        for (place, states) in shown.into_iter().take(MOST_NODES.saturating_sub(self.nodes.len())) {
+            let cell = self.add(place, true);
+            if let (Some(node), Some(facts)) = (self.nodes.get_mut(cell as usize), self.facts.get_mut(cell as usize)) {
+                node.states = states;
+                facts.has_states = true;
+            }
+            cells.push(cell);
+        }
+        if let Some(table) = self.nodes.get_mut(table as usize) {
+            table.children = cells.clone();
+        }
+        let (Some(&first), Some(&last), Some(&middle)) = (cells.first(), cells.last(), cells.get(cells.len() / 2)) else {
+            return Ok(cells);
+        };
+        self.learn_basics(&[first, middle, last])?;
+        let kind = |at: u32| {
+            let (node, facts) = (self.nodes.get(at as usize)?, self.facts.get(at as usize)?);
+            facts.told.then_some((node.role, node.interfaces, facts.child_count))
+        };
+        let Some((role, interfaces, child_count)) = kind(first).filter(|k| Some(*k) == kind(middle) && Some(*k) == kind(last)) else {
+            return Ok(cells);
+        };
+        let others: Vec<u32> = cells.iter().copied().filter(|c| ![first, middle, last].contains(c)).collect();
+        for &at in &others {
+            if let (Some(node), Some(facts)) = (self.nodes.get_mut(at as usize), self.facts.get_mut(at as usize)) {
+                (node.role, node.interfaces) = (role, interfaces);
+                (facts.told, facts.child_count, facts.like) = (true, child_count, Some(first));
+            }
+        }
+        let names: Vec<_> = others.iter().map(|&at| (at, Question::Name)).collect();
+        self.basics(&names)?;
+        Ok(cells)
     }
 
     /// Nodes that manage their descendants do not tell in the cache how many these are.
@@ -347,7 +393,14 @@ impl Walk<'_> {
             if let Some(node) = nodes.get_mut(at as usize) {
                 take_detail(node, question, answer);
             }
-        })
+        })?;
+        for (at, facts) in self.facts.iter().enumerate() {
+            let Some(bounds) = facts.like.and_then(|like| self.nodes.get(like as usize)).map(|n| n.value) else { continue };
+            if let Some(node) = self.nodes.get_mut(at).filter(|n| n.interfaces.has(Interfaces::VALUE)) {
+                node.value = Value { current: node.value.current, ..bounds };
+            }
+        }
+        Ok(())
     }
 
     fn details_of(&self, node: &Node, at: u32, questions: &mut Vec<(u32, Question)>) {
@@ -361,7 +414,11 @@ impl Walk<'_> {
         }
         if node.interfaces.has(Interfaces::VALUE) {
             // One by one: `GetAll` kills programs in which one of them cannot be told.
-            questions.extend(["CurrentValue", "MinimumValue", "MaximumValue", "MinimumIncrement"].map(|v| (at, Question::Value(v))));
+            let is_like_another = self.facts.get(at as usize).is_some_and(|f| f.like.is_some());
+            questions.push((at, Question::Value("CurrentValue")));
+            if !is_like_another {
+                questions.extend(["MinimumValue", "MaximumValue", "MinimumIncrement"].map(|v| (at, Question::Value(v))));
+            }
         }
         if node.interfaces.has(Interfaces::ACTION) {
             questions.push((at, Question::Actions));
