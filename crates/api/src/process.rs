@@ -184,16 +184,26 @@ pub struct ReadOutput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum OutputEvent {
-    Stdout { offset: u64, data: String },
-    Stderr { offset: u64, data: String },
+    Stdout {
+        offset: u64,
+        data: String,
+    },
+    Stderr {
+        offset: u64,
+        data: String,
+    },
     /// So many bytes are not kept any more.
-    Lost { bytes: u64 },
+    Lost {
+        bytes: u64,
+    },
     Exit {
         #[serde(flatten)]
         exit: Exit,
     },
     /// Something that was asked for over the WebSocket did not work.
-    Problem { problem: Problem },
+    Problem {
+        problem: Problem,
+    },
 }
 
 /// What a client says in text on the WebSocket of a program. Binary messages are its input.

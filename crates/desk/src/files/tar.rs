@@ -34,7 +34,8 @@ pub async fn pack(path: PathBuf) -> Result<impl Stream<Item = std::io::Result<By
             let failed = |e| Error::file(path.display(), &e);
             let meta = std::fs::metadata(&path).map_err(failed)?;
             // Said now, while there is still a status to say it with.
-            if meta.is_dir() { std::fs::read_dir(&path).map(drop) } else { std::fs::File::open(&path).map(drop) }.map_err(failed)?;
+            if meta.is_dir() { std::fs::read_dir(&path).map(drop) } else { std::fs::File::open(&path).map(drop) }
+                .map_err(failed)?;
             Ok(meta)
         }
     })

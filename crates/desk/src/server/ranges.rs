@@ -5,6 +5,7 @@ use crate::files::read::Opened;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
 use std::time::{Duration, SystemTime};
 
 /// What to send of a file.
@@ -24,13 +25,13 @@ pub async fn respond(file: Opened, headers: &HeaderMap, content_type: &str) -> R
     } else {
         match wanted(headers, &etag, modified, size) {
             Part::Whole => {
-                // Files of /proc say that they are empty and are not.
-                let (length, known) = if size == 0 { (u64::MAX, false) } else { (size, true) };
-                let mut response = Body::from_stream(file.stream(0, length).await?).into_response();
-                if known {
+                if size == 0 {
+                    seemingly_empty(file).await?
+                } else {
+                    let mut response = Body::from_stream(file.stream(0, size).await?).into_response();
                     response.headers_mut().insert(header::CONTENT_LENGTH, size.into());
+                    response
                 }
-                response
             }
             Part::Range(first, last) => {
                 let length = last - first + 1;
@@ -68,6 +69,15 @@ pub async fn respond(file: Opened, headers: &HeaderMap, content_type: &str) -> R
         insert(headers, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
     }
     Ok(response)
+}
+
+/// Files of /proc say that they are empty and are not.
+async fn seemingly_empty(file: Opened) -> Result<Response> {
+    let mut pieces = Box::pin(file.stream(0, u64::MAX).await?);
+    Ok(match pieces.next().await {
+        None => Body::empty().into_response(),
+        Some(first) => Body::from_stream(stream::iter([first]).chain(pieces)).into_response(),
+    })
 }
 
 fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {

@@ -1,9 +1,9 @@
 //! File routes.
 
+use crate::Desk;
 use crate::error::Result;
 use crate::files::{self, change, list, read, tar, watch, write};
 use crate::server::ranges;
-use crate::Desk;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
@@ -12,8 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hotdesk_api::file::{
-    DeleteFile, FileInfo, FileList, FilePath, ListFiles, MakeDirectory, MoveFile, StatFile, Unpacked, WatchEvent, WatchFiles, WriteFile,
-    Written,
+    DeleteFile, FileInfo, FileList, FilePath, ListFiles, MakeDirectory, MoveFile, StatFile, Unpacked, WatchEvent, WatchFiles,
+    WriteFile, Written,
 };
 use std::convert::Infallible;
 use utoipa_axum::router::OpenApiRouter;
@@ -158,4 +158,3 @@ fn sse(event: &WatchEvent) -> Result<Event, Infallible> {
     let name = value.get("event").and_then(|name| name.as_str()).unwrap_or("message").to_owned();
     Ok(Event::default().event(name).data(value.to_string()))
 }
-
