@@ -142,13 +142,13 @@ impl Config {
             ));
         }
         if self.attach.is_some() && !matches!(self.display, DisplayChoice::Unnamed) {
-            return Err(ConfigError::new(
-                "`attach` uses a display that exists and `display` makes one",
-                "name one of the two",
-            ));
+            return Err(ConfigError::new("`attach` uses a display that exists and `display` makes one", "name one of the two"));
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(ConfigError::new(format!("`env` holds the name {name:?}"), "names are not empty and have no `=` in them"));
+            return Err(ConfigError::new(
+                format!("`env` holds the name {name:?}"),
+                "names are not empty and have no `=` in them",
+            ));
         }
         if let Some((name, _)) = self.env.iter().find(|(_, value)| value.contains('\0')) {
             return Err(ConfigError::new(format!("the value of `{name}` in `env` holds a zero byte"), "remove it"));

@@ -31,6 +31,7 @@ pub mod session;
 pub mod terminal;
 pub mod view;
 pub mod windows;
+mod x11;
 
 pub use config::Config;
 pub use error::{Error, Result};
@@ -90,7 +91,12 @@ impl Desk {
 
     /// Ends the film under way and the whole session.
     pub async fn stop(&self) {
+        self.stop_with(std::future::ready(())).await;
+    }
+
+    /// The same; `sweep` is run while there still is a display, to end programs that use it.
+    pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
         self.recorder.shutdown().await;
-        self.session.stop().await;
+        self.session.stop_with(sweep).await;
     }
 }

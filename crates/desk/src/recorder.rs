@@ -142,9 +142,7 @@ impl Recorder {
                 bytes: Some(film.bytes),
                 reason: film.broken.clone(),
             },
-            (None, None) => {
-                Recording { state: RecordingState::Idle, length_ms: None, frames: None, bytes: None, reason: None }
-            }
+            (None, None) => Recording { state: RecordingState::Idle, length_ms: None, frames: None, bytes: None, reason: None },
         }
     }
 

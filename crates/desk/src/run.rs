@@ -30,7 +30,8 @@ pub struct Hooks {
     pub ready: Option<Box<dyn FnOnce(&Desk) + Send>>,
     /// Called when the desk begins to stop.
     pub stopping: Option<Box<dyn FnOnce() + Send>>,
-    /// Called before the session is taken down, to end programs that belong to nobody any more.
+    /// Ends all programs but those of the given ids, which are parts of the session. Run while there still
+    /// is a display.
     pub sweep: Option<Box<dyn FnOnce(Vec<u32>) -> futures_util::future::BoxFuture<'static, ()> + Send>>,
 }
 
@@ -97,10 +98,14 @@ async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Resul
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             servers.abort_all();
         }
-        if let Some(sweep) = sweep {
-            sweep(desk.session.pids()).await;
-        }
-        desk.stop().await;
+        // Asked for the processes only then: the programs of the template are gone by now.
+        let session = desk.session.clone();
+        let sweep = async move {
+            if let Some(sweep) = sweep {
+                sweep(session.pids()).await;
+            }
+        };
+        desk.stop_with(sweep).await;
     };
     tokio::select! {
         () = stop => {}

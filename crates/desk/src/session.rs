@@ -54,7 +54,7 @@ pub struct Session(Arc<Inner>);
 
 struct Inner {
     board: Board,
-    /// In the order in which they are ended.
+    /// In the order in which they are ended, the programs first.
     levels: Vec<Level>,
     driver: CancellationToken,
     taken: watch::Receiver<bool>,
@@ -125,7 +125,7 @@ impl Session {
         let access_up = part.up();
         // It is a client of the display as well, and what it sets there should be there to stay.
         let access_needs = (bus_up.clone(), wm_up.clone());
-        desktop.tasks.spawn(start_accessibility(part, access_needs, place.clone(), desktop.stop.clone()));
+        programs.tasks.spawn(start_accessibility(part, access_needs, place.clone(), programs.stop.clone()));
 
         let mut commands = config.start.clone();
         match programs::browser(config, &place) {
@@ -232,9 +232,20 @@ impl Session {
 
     /// Ends everything, the display last, and gives back what was claimed.
     pub async fn stop(&self) {
+        self.stop_with(std::future::ready(())).await;
+    }
+
+    /// The same; `sweep` is run after the programs of the template, while there still is a display, to end
+    /// all others that use it.
+    pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
         self.0.board.stage(Stage::Stopping);
         self.0.driver.cancel();
-        for level in &self.0.levels {
+        let (programs, rest) = self.0.levels.split_at(1);
+        for level in programs {
+            level.end().await;
+        }
+        sweep.await;
+        for level in rest {
             level.end().await;
         }
         self.release();

@@ -212,7 +212,10 @@ fn read_small(path: &Path, limit: u64, what: &str) -> Result<String, ConfigError
     let mut text = String::new();
     std::fs::File::open(path).map_err(fail)?.take(limit + 1).read_to_string(&mut text).map_err(fail)?;
     if text.len() as u64 > limit {
-        return Err(ConfigError::new(format!("the {what} file {} is larger than {limit} bytes", path.display()), "name another file"));
+        return Err(ConfigError::new(
+            format!("the {what} file {} is larger than {limit} bytes", path.display()),
+            "name another file",
+        ));
     }
     Ok(text)
 }
@@ -284,7 +287,12 @@ mod tests {
             Browser { persistent: true, debugging_host: "0.0.0.0".into(), debugging_port: 1337, telemetry: false }
         );
         assert_eq!(config.vnc_password.unwrap().reveal(), "vncpassword");
-        for bad in [("RESOLUTION", "big"), ("RESOLUTION_WIDTH", "1"), ("CHROME_DEBUGGING_PORT", "99999"), ("ANONYMIZED_TELEMETRY", "perhaps")] {
+        for bad in [
+            ("RESOLUTION", "big"),
+            ("RESOLUTION_WIDTH", "1"),
+            ("CHROME_DEBUGGING_PORT", "99999"),
+            ("ANONYMIZED_TELEMETRY", "perhaps"),
+        ] {
             let error = openmanus(&[bad]).unwrap_err();
             assert!(error.message.contains(bad.0), "{error}");
             assert!(error.hint.is_some());

@@ -24,7 +24,15 @@ macro_rules! deserialize_from_str {
 }
 
 deserialize_from_str!(
-    ScreenSize, DisplayChoice, AttachTarget, ListenAddress, VncAddress, XServerChoice, WindowManagerChoice, Secret, LogFormat
+    ScreenSize,
+    DisplayChoice,
+    AttachTarget,
+    ListenAddress,
+    VncAddress,
+    XServerChoice,
+    WindowManagerChoice,
+    Secret,
+    LogFormat
 );
 
 /// The size of a screen: `1920x1080`, or with a depth as OpenManus writes it: `1920x1080x24`.
@@ -131,9 +139,7 @@ impl FromStr for AttachTarget {
         if text.trim().split_once(':').is_some_and(|(host, _)| !host.is_empty() && host != "unix") {
             return Err(ValueError(format!("`{text}` is a display of another machine; only local ones like :0 can be attached")));
         }
-        display_number(text)
-            .map(Self)
-            .ok_or_else(|| ValueError(format!("`{text}` is not a display; write it like :0")))
+        display_number(text).map(Self).ok_or_else(|| ValueError(format!("`{text}` is not a display; write it like :0")))
     }
 }
 
@@ -292,7 +298,9 @@ mod tests {
         ] {
             assert_eq!(size(text), Ok(expected), "{text}");
         }
-        for text in ["", "x", "1920", "1920x", "-1x5", "+640x480", "1e3x700", "63x64", "64x16385", "16384x16384", "640x480x8", "1x2x3x4"] {
+        for text in
+            ["", "x", "1920", "1920x", "-1x5", "+640x480", "1e3x700", "63x64", "64x16385", "16384x16384", "640x480x8", "1x2x3x4"]
+        {
             assert!(size(text).is_err(), "{text}");
         }
         assert!(size("99999999999999999999x1").is_err());

@@ -50,7 +50,9 @@ pub(super) fn claim(config: &Config) -> Result<(Place, Claim)> {
 fn own(config: &Config, home: PathBuf, user: Option<&nix::unistd::User>) -> Result<(Place, Claim)> {
     let (number, any_display) = match config.display {
         DisplayChoice::Number(number) => {
-            let taken = || Error::Conflict(format!("display :{number} is taken by another X server or desk; name another one, or `auto`"));
+            let taken = || {
+                Error::Conflict(format!("display :{number} is taken by another X server or desk; name another one, or `auto`"))
+            };
             let reservation = numbers::reserve(number).ok_or_else(taken)?;
             if numbers::taken(number) {
                 return Err(taken());
@@ -102,7 +104,8 @@ fn own(config: &Config, home: PathBuf, user: Option<&nix::unistd::User>) -> Resu
 /// The place of a session that exists: its display, its bus, its directories.
 fn attach(config: &Config, target: AttachTarget, home: PathBuf, user: Option<&nix::unistd::User>) -> Result<(Place, Claim)> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let files = [variable("XAUTHORITY").map(PathBuf::from), Some(home.join(".Xauthority")), user.map(|u| u.dir.join(".Xauthority"))];
+    let files =
+        [variable("XAUTHORITY").map(PathBuf::from), Some(home.join(".Xauthority")), user.map(|u| u.dir.join(".Xauthority"))];
     let found = files.into_iter().flatten().find_map(|path| xauthority::cookie(&path, target.0).map(|cookie| (path, cookie)));
     let runtime_dir = variable("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
@@ -145,7 +148,11 @@ fn home(config: &Config, user: Option<&nix::unistd::User>) -> Result<PathBuf> {
             .or_else(|| user.map(|user| user.dir.clone()))
             .unwrap_or_else(|| PathBuf::from("/")),
     };
-    if home.is_dir() { Ok(home) } else { Err(Error::Invalid(format!("home {} is not a directory; name one with --home", home.display()))) }
+    if home.is_dir() {
+        Ok(home)
+    } else {
+        Err(Error::Invalid(format!("home {} is not a directory; name one with --home", home.display())))
+    }
 }
 
 /// `XDG_RUNTIME_DIR`: private to the user, and to one desk.
@@ -163,7 +170,8 @@ impl RuntimeDir {
     fn make(display: u16) -> Result<Self> {
         let uid = nix::unistd::geteuid().as_raw();
         let system = PathBuf::from(format!("/run/user/{uid}"));
-        if private(&system, uid) && UnixStream::connect(system.join("bus")).is_err()
+        if private(&system, uid)
+            && UnixStream::connect(system.join("bus")).is_err()
             && let Some(lock) = lock(&system)
         {
             return Ok(Self { path: system, ours: false, _lock: lock });

@@ -186,7 +186,10 @@ impl Lock {
                 Err(_) => {}
             }
             for file in &files {
-                let age = std::fs::metadata(file).and_then(|m| m.modified()).ok().and_then(|t| SystemTime::now().duration_since(t).ok());
+                let age = std::fs::metadata(file)
+                    .and_then(|m| m.modified())
+                    .ok()
+                    .and_then(|t| SystemTime::now().duration_since(t).ok());
                 if age.is_some_and(|age| age > Self::STALE) {
                     let _ = std::fs::remove_file(file);
                 }

@@ -96,8 +96,7 @@ impl Filming {
         if let Some(stdout) = child.stdout.take() {
             tokio::spawn(follow(stdout, sender, complaints.clone(), broken.clone()));
         }
-        let mut filming =
-            Self { child, program: take.program, raw, file, begin: Instant::now(), frames, complaints, broken };
+        let mut filming = Self { child, program: take.program, raw, file, begin: Instant::now(), frames, complaints, broken };
         let first = timeout(FIRST_FRAME_LIMIT, async { filming.frames.wait_for(|frames| *frames > 0).await.is_ok() }).await;
         match first {
             Ok(true) => {
@@ -263,8 +262,8 @@ impl Complaints {
 /// The size of the display now.
 pub(super) fn screen_size(display: &Display) -> Result<Size> {
     let (connection, screen) = display.connect()?;
-    let root = connection.setup().roots.get(screen).map(|screen| screen.root).ok_or_else(|| Error::display_down("it has no screen"))?;
+    let root =
+        connection.setup().roots.get(screen).map(|screen| screen.root).ok_or_else(|| Error::display_down("it has no screen"))?;
     let geometry = connection.get_geometry(root)?.reply()?;
     Ok(Size { width: geometry.width.into(), height: geometry.height.into() })
 }
-

@@ -26,12 +26,7 @@ const PATIENCE: u32 = 4;
 const LONG_PAUSE: Duration = Duration::from_secs(5);
 
 /// Runs until `stop`, for every life of the session bus.
-pub(crate) async fn watch_over(
-    mut part: PartHandle,
-    mut bus: watch::Receiver<Up>,
-    place: Arc<Place>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn watch_over(mut part: PartHandle, mut bus: watch::Receiver<Up>, place: Arc<Place>, stop: CancellationToken) {
     let life = async {
         let mut failures = 0;
         loop {

@@ -41,8 +41,12 @@ impl Log {
     /// The last lines of one part or of all, oldest first.
     pub(crate) fn tail(&self, part: Option<&str>, count: usize) -> Vec<LogLine> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines: Vec<LogLine> =
-            parts.iter().filter(|(name, _)| part.is_none_or(|part| part == *name)).flat_map(|(_, lines)| lines).cloned().collect();
+        let mut lines: Vec<LogLine> = parts
+            .iter()
+            .filter(|(name, _)| part.is_none_or(|part| part == *name))
+            .flat_map(|(_, lines)| lines)
+            .cloned()
+            .collect();
         lines.sort_by_key(|line| line.at_ms);
         lines.split_off(lines.len().saturating_sub(count))
     }

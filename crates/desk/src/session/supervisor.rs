@@ -316,7 +316,13 @@ mod tests {
     async fn the_reason_is_told() {
         let board = Board::new();
         let stop = CancellationToken::new();
-        tokio::spawn(supervise(Shell("echo out of ink >&2; exit 9"), board.part("t", true), Needs(vec![]), place(), stop.clone()));
+        tokio::spawn(supervise(
+            Shell("echo out of ink >&2; exit 9"),
+            board.part("t", true),
+            Needs(vec![]),
+            place(),
+            stop.clone(),
+        ));
         let part = until(&board, |part| part.state == PartState::Failed).await;
         assert_eq!(part.reason.unwrap(), "it ended with status 9: out of ink; nine");
         stop.cancel();

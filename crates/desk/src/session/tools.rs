@@ -23,15 +23,30 @@ const fn tool(name: &'static str, purpose: &'static str, needed: bool, packages:
 /// Every program that a desk can make use of.
 pub const TOOLS: &[Tool] = &[
     tool("Xvfb", "the display", true, ["xvfb", "xorg-x11-server-Xvfb", "xvfb", "xorg-server-xvfb"]),
-    tool("Xtigervnc", "a display that can be resized freely", false, ["tigervnc-standalone-server", "tigervnc-server-minimal", "tigervnc", "tigervnc"]),
+    tool(
+        "Xtigervnc",
+        "a display that can be resized freely",
+        false,
+        ["tigervnc-standalone-server", "tigervnc-server-minimal", "tigervnc", "tigervnc"],
+    ),
     tool("openbox", "managing windows", false, ["openbox", "openbox", "openbox", "openbox"]),
     tool("dbus-daemon", "the session bus that programs talk over", false, ["dbus-daemon", "dbus-daemon", "dbus", "dbus"]),
     tool("at-spi-bus-launcher", "accessibility trees", false, ["at-spi2-core", "at-spi2-core", "at-spi2-core", "at-spi2-core"]),
     tool("ffmpeg", "recording films", false, ["ffmpeg", "ffmpeg-free", "ffmpeg", "ffmpeg"]),
-    tool("python3", "programs in Python beyond the part that is run natively", false, ["python3", "python3", "python3", "python"]),
+    tool(
+        "python3",
+        "programs in Python beyond the part that is run natively",
+        false,
+        ["python3", "python3", "python3", "python"],
+    ),
     tool("gsettings", "the wallpaper", false, ["libglib2.0-bin", "glib2", "glib", "glib2"]),
     tool("xdg-open", "opening files with the right program", false, ["xdg-utils", "xdg-utils", "xdg-utils", "xdg-utils"]),
-    tool("gnome-terminal", "the terminal that `/terminal` reads", false, ["gnome-terminal", "gnome-terminal", "gnome-terminal", "gnome-terminal"]),
+    tool(
+        "gnome-terminal",
+        "the terminal that `/terminal` reads",
+        false,
+        ["gnome-terminal", "gnome-terminal", "gnome-terminal", "gnome-terminal"],
+    ),
     tool("libreoffice", "office documents", false, ["libreoffice", "libreoffice", "libreoffice", "libreoffice-fresh"]),
     tool("chromium", "browsing", false, ["chromium", "chromium", "chromium", "chromium"]),
 ];
@@ -59,8 +74,12 @@ impl Tool {
 
     /// The one line that brings it.
     pub fn hint(&self) -> String {
-        const MANAGERS: [(&str, &str); 4] =
-            [("apt-get", "apt-get install -y"), ("dnf", "dnf install -y"), ("apk", "apk add"), ("pacman", "pacman -S --noconfirm")];
+        const MANAGERS: [(&str, &str); 4] = [
+            ("apt-get", "apt-get install -y"),
+            ("dnf", "dnf install -y"),
+            ("apk", "apk add"),
+            ("pacman", "pacman -S --noconfirm"),
+        ];
         let has = |name: &str| ["/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
         MANAGERS
             .iter()

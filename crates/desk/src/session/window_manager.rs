@@ -73,7 +73,14 @@ impl Service for WindowManager {
             Ok(Ok(_)) => Ok(None),
             Ok(Err(_)) => Err("the display can't be watched".into()),
             Err(_) => {
-                let name = self.words.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+                let name = self
+                    .words
+                    .first()
+                    .map(Path::new)
+                    .and_then(Path::file_name)
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
                 Ok(Some(format!("{name} does not announce itself (EWMH), so windows can't be listed")))
             }
         }
