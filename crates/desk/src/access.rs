@@ -120,8 +120,7 @@ impl Access {
         }
         match Bus::connect(&self.inner.place.bus).await {
             Ok(bus) => {
-                let session =
-                    Arc::new(Session { bus, programs: Mutex::default(), last_use: Mutex::new(Instant::now()) });
+                let session = Arc::new(Session { bus, programs: Mutex::default(), last_use: Mutex::new(Instant::now()) });
                 *reach = Reach::Connected(session.clone());
                 self.rest_when_idle();
                 Ok(session)

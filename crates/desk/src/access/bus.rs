@@ -1,7 +1,7 @@
 //! The accessibility bus: finding it, asking the registry, and counting what programs announce.
 
-use super::tree::Place;
 use super::lock;
+use super::tree::Place;
 use super::walk::{ROOT, place_of};
 use super::words::STATES;
 use crate::error::{Error, Result};
@@ -75,7 +75,8 @@ impl Bus {
             .map_err(down)?;
         // Toolkits look at this when they start. A bus that lacks the property still has a tree.
         let enabled = ("org.a11y.Status", "IsEnabled", Value::from(true));
-        if let Err(e) = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties", "Set", &enabled).await {
+        if let Err(e) = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties", "Set", &enabled).await
+        {
             tracing::debug!("accessibility could not be switched on: {e}");
         }
         let connection = open(&address).await?;
@@ -177,7 +178,10 @@ impl Bus {
 pub(super) enum Refusal {
     Silence,
     /// An error by its D-Bus name.
-    Error { name: String, text: String },
+    Error {
+        name: String,
+        text: String,
+    },
     Lost(String),
 }
 
@@ -243,7 +247,9 @@ async fn call<B: serde::Serialize + DynamicType>(
 }
 
 async fn within<T>(time: Duration, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(time, work).await.unwrap_or_else(|_| Err(down(format!("{what} took longer than {} ms", time.as_millis()))))
+    tokio::time::timeout(time, work)
+        .await
+        .unwrap_or_else(|_| Err(down(format!("{what} took longer than {} ms", time.as_millis()))))
 }
 
 pub(super) fn down(reason: impl ToString) -> Error {

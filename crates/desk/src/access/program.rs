@@ -105,10 +105,8 @@ impl Program {
     pub(super) async fn tree(&self, bus: &Bus, as_announced: bool) -> Option<Arc<Built>> {
         let mut kept = self.kept.lock().await;
         if let Some(built) = &kept.built {
-            let may_hold = as_announced
-                && built.tree.complete
-                && !self.painted.load(Ordering::Acquire)
-                && built.when.elapsed() < OLDEST;
+            let may_hold =
+                as_announced && built.tree.complete && !self.painted.load(Ordering::Acquire) && built.when.elapsed() < OLDEST;
             if may_hold && self.is_as_told(bus, &built.tree, kept.changes).await {
                 return Some(built.clone());
             }

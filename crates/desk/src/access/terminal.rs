@@ -2,9 +2,9 @@
 
 use super::Session;
 use super::program::Program;
+use super::tree::{Node, Tree};
 use super::walk::Scope;
 use super::words::{ACTIVE, FOCUSED, FRAME, TERMINAL};
-use super::tree::{Node, Tree};
 use crate::error::Result;
 use futures_util::future::join_all;
 use std::sync::Arc;

@@ -123,7 +123,12 @@ impl Wire {
     }
 
     /// Asks nothing else meanwhile: for the first words on a connection.
-    pub(super) fn wait_for<T>(&mut self, serial: u32, time: Duration, read: impl Fn(&Answer<'_>) -> io::Result<T>) -> io::Result<T> {
+    pub(super) fn wait_for<T>(
+        &mut self,
+        serial: u32,
+        time: Duration,
+        read: impl Fn(&Answer<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
         let until = Instant::now() + time;
         loop {
             while let Some(answer) = self.next()? {
@@ -251,9 +256,7 @@ fn connect(addresses: &str) -> io::Result<UnixStream> {
             let value = unescape(value);
             let tried = match key {
                 "path" => UnixStream::connect(std::path::Path::new(std::ffi::OsStr::new(&value))),
-                "abstract" => {
-                    SocketAddr::from_abstract_name(value.as_bytes()).and_then(|a| UnixStream::connect_addr(&a))
-                }
+                "abstract" => SocketAddr::from_abstract_name(value.as_bytes()).and_then(|a| UnixStream::connect_addr(&a)),
                 _ => continue,
             };
             match tried {

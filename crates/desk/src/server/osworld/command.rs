@@ -13,6 +13,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Value, json};
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -155,12 +156,13 @@ impl Wanted {
     }
 
     async fn run(&self, desk: &Engines) -> Result<Ran, Refusal> {
-        if let Some(program) = self.python_program().and_then(pyautogui::understand) {
-            let outcome = program.run(&desk.input, desk.place.clone()).await;
-            return outcome.map(Ran::natively).map_err(|e| match e {
-                Error::Timeout { .. } => self.too_slow(),
-                e => e.into(),
-            });
+        if let Some(code) = self.python_program() {
+            match natively(desk, code, &desk.place.home, LIMIT).await {
+                Ok(Some(ran)) => return Ok(ran),
+                Ok(None) => {}
+                Err(Error::Timeout { .. }) => return Err(self.too_slow()),
+                Err(e) => return Err(e.into()),
+            }
         }
         let mut argv = self.argv();
         let engine = match argv.first().map(|name| name.rsplit('/').next().unwrap_or_default()) {
@@ -186,6 +188,29 @@ impl Wanted {
 
     fn too_slow(&self) -> Refusal {
         Refusal::message(format!("Command '{}' timed out after {} seconds", self.printed(), LIMIT.as_secs()))
+    }
+}
+
+/// Runs a program without Python, where nobody can tell the difference. `None` if it is for the
+/// real interpreter, which then gets it untouched; nothing has happened in that case.
+///
+/// Python would look for modules in `directory` first.
+pub(super) async fn natively(desk: &Engines, code: &str, directory: &Path, limit: Duration) -> crate::Result<Option<Ran>> {
+    let has_python = ["python", "python3", "/usr/bin/python3"].iter().any(|name| find_program(&desk.place, name).is_some());
+    if has_python && pyautogui::shadowed_in(&desk.place, directory) {
+        return Ok(None);
+    }
+    let Some(program) = pyautogui::understand(code) else {
+        return Ok(if has_python { None } else { pyautogui::syntax_error(code).map(Ran::natively) });
+    };
+    match program.run(&desk.input, desk.place.clone(), limit).await {
+        Ok(outcome) => Ok(Some(Ran::natively(outcome))),
+        Err(e @ (Error::Unavailable { .. } | Error::Timeout { .. })) => Err(e),
+        Err(e) if has_python => {
+            tracing::debug!(%e, "left to the real interpreter");
+            Ok(None)
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -217,7 +242,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    pub(super) fn natively(outcome: pyautogui::Outcome) -> Self {
+    fn natively(outcome: pyautogui::Outcome) -> Self {
         Self { stdout: outcome.stdout, stderr: outcome.stderr, code: outcome.returncode, engine: "native" }
     }
 

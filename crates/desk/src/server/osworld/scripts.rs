@@ -3,12 +3,11 @@
 use super::Engines;
 use super::answer::{Answer, Refusal, json};
 use super::body::Fields;
-use super::command::{Ran, failure_text, to_its_end};
+use super::command::{Ran, failure_text, natively, to_its_end};
 use super::python;
 use crate::error::Error;
 use crate::place::Place;
 use crate::process::{Command, Failure, OnLeave, OnTimeout, find_program};
-use crate::pyautogui;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -17,6 +16,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Where Python scripts are put; their path is in their tracebacks.
+const SCRIPTS: &str = "/tmp";
 /// How long a Python script may take.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 /// How long a Bash script may take at most, whatever the client asks for: a day.
@@ -28,13 +29,12 @@ pub(super) async fn run_python(State(desk): State<Engines>, fields: Fields) -> A
     };
     let code = code.to_owned();
     to_its_end(async move {
-        let ran = match pyautogui::understand(&code) {
-            Some(program) => match program.run(&desk.input, desk.place.clone()).await {
-                Ok(outcome) => Ran::natively(outcome),
-                Err(Error::Timeout { .. }) => return Err(python_too_slow()),
-                Err(e) => return Err(e.into()),
-            },
-            None => interpret(&desk, code).await?,
+        // A script finds its modules beside itself first.
+        let ran = match natively(&desk, &code, Path::new(SCRIPTS), PYTHON_LIMIT).await {
+            Ok(Some(ran)) => ran,
+            Ok(None) => interpret(&desk, code).await?,
+            Err(Error::Timeout { .. }) => return Err(python_too_slow()),
+            Err(e) => return Err(e.into()),
         };
         Ok(ran.label(json(&python_answer(&ran))))
     })
@@ -49,7 +49,7 @@ async fn interpret(desk: &Engines, code: String) -> Result<Ran, Refusal> {
                    uses nothing but pyautogui, time and print.";
         return Err(python_failed(why));
     };
-    let path = PathBuf::from(format!("/tmp/python_exec_{:032x}.py", rand::random::<u128>()));
+    let path = PathBuf::from(format!("{SCRIPTS}/python_exec_{:032x}.py", rand::random::<u128>()));
     let script = Script::write(path, code.into_bytes(), 0o644).await.map_err(|e| python_failed(&e))?;
     let mut command = Command::new([python, &script.name()]).limit(PYTHON_LIMIT);
     command.on_timeout = OnTimeout::KillChild;
