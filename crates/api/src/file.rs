@@ -71,6 +71,19 @@ pub struct FilePath {
     pub path: String,
 }
 
+/// Which file to describe.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StatFile {
+    /// Absolute, `~/…`, or relative to the desk's home.
+    pub path: String,
+    /// Whether a symlink is followed.
+    #[serde(default)]
+    #[param(default = false)]
+    pub follow: bool,
+}
+
 /// What to list.
 #[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -186,18 +199,33 @@ pub struct WatchFiles {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WatchEvent {
     /// Changes from now on are told.
-    Watching { path: String },
-    Created { path: String },
+    Watching {
+        path: String,
+    },
+    Created {
+        path: String,
+    },
     /// Its content was written.
-    Modified { path: String },
+    Modified {
+        path: String,
+    },
     /// Its permissions, owner or times changed.
-    Attributes { path: String },
-    Removed { path: String },
-    Renamed { from: String, to: String },
+    Attributes {
+        path: String,
+    },
+    Removed {
+        path: String,
+    },
+    Renamed {
+        from: String,
+        to: String,
+    },
     /// Changes came faster than they were read, and some were lost: list the directory again.
     Overflow,
     /// The watch ended.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+    },
 }
 
 fn home() -> String {

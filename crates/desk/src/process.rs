@@ -9,8 +9,10 @@
 //! Every program gets the environment of [`Place`] and nothing of ours: its own session, the home
 //! as working directory, no descriptors but the first three, signals as they were at boot.
 
+pub mod jobs;
 mod spawn;
 mod stream;
+pub mod tape;
 mod tree;
 
 pub use spawn::find_program;
@@ -177,11 +179,12 @@ impl From<Failure> for Error {
 pub struct Processes {
     place: Arc<Place>,
     live: Arc<Live>,
+    jobs: jobs::Jobs,
 }
 
 impl Processes {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place, live: Arc::default() }
+        Self { place, live: Arc::default(), jobs: jobs::Jobs::default() }
     }
 
     /// Runs a program to its end. It goes on in the background if the caller leaves, or is ended
@@ -263,6 +266,11 @@ impl Processes {
     /// Starts a program whose output arrives as it is printed.
     pub async fn start(&self, command: Command) -> Result<Running, Failure> {
         stream::start(self, command).await
+    }
+
+    /// Programs in the background whose output is kept.
+    pub fn jobs(&self) -> &jobs::Jobs {
+        &self.jobs
     }
 
     /// All programs that were started here and have not ended, the oldest first.

@@ -14,6 +14,7 @@ pub mod listen;
 pub mod openapi;
 pub mod osworld;
 pub mod problems;
+pub mod ranges;
 pub mod token;
 pub mod v1;
 
@@ -36,7 +37,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 /// How long requests that run may go on after the server was told to stop. A container's runtime
 /// kills after 10 s; the session below needs some of it for itself.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(4);
+const SHUTDOWN_LIMIT: Duration = Duration::from_millis(1500);
 
 /// Offers the desk on its addresses until `shutdown`.
 pub async fn serve(desk: Desk, shutdown: CancellationToken) -> Result<()> {
@@ -115,11 +116,8 @@ fn is_native(path: &str) -> bool {
 }
 
 fn panicked(cause: Box<dyn std::any::Any + Send>) -> Response {
-    let reason = cause
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| cause.downcast_ref::<&str>().copied())
-        .unwrap_or("unknown");
+    let reason =
+        cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("unknown");
     tracing::error!(reason, "a request panicked");
     Error::internal("an error in hotdesk ended this request; its log has the details").into_response()
 }

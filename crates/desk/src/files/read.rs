@@ -31,8 +31,11 @@ pub struct Opened {
 pub async fn open(path: PathBuf) -> Result<Opened> {
     blocking(move || {
         let failed = |e| Error::file(path.display(), &e);
-        let file =
-            std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(&path).map_err(failed)?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+            .open(&path)
+            .map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if meta.is_dir() {
             return Err(Error::Conflict(format!("{} is a directory; `/v1/files/tar` reads directories", path.display())));

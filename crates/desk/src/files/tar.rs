@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use hotdesk_api::file::Unpacked;
 use std::fs::Permissions;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ pub async fn pack(path: PathBuf) -> Result<impl Stream<Item = std::io::Result<By
             let failed = |e| Error::file(path.display(), &e);
             let meta = std::fs::metadata(&path).map_err(failed)?;
             // Said now, while there is still a status to say it with.
-            if meta.is_dir() { std::fs::read_dir(&path).map(drop) } else { std::fs::File::open(&path).map(drop) }.map_err(failed)?;
+            if meta.is_dir() { std::fs::read_dir(&path).map(drop) } else { std::fs::File::open(&path).map(drop) }
+                .map_err(failed)?;
             Ok(meta)
         }
     })

@@ -52,7 +52,9 @@ impl FromStr for Address {
             None => text.to_owned(),
         };
         full.parse().map(Self::Tcp).map_err(|_| {
-            Error::Invalid(format!("`{text}` is not an address to listen on: write `127.0.0.1:5000`, `[::1]:5000` or `unix:PATH`"))
+            Error::Invalid(format!(
+                "`{text}` is not an address to listen on: write `127.0.0.1:5000`, `[::1]:5000` or `unix:PATH`"
+            ))
         })
     }
 }

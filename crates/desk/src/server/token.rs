@@ -37,7 +37,8 @@ impl Token {
     /// The token of `file`, made and saved there, for its owner's eyes only, if there is none.
     /// True if it was made now.
     pub fn load_or_make(file: &Path) -> Result<(Self, bool)> {
-        let failed = |what: &str, e: std::io::Error| Error::Internal(format!("can't {what} the token in {}: {e}", file.display()));
+        let failed =
+            |what: &str, e: std::io::Error| Error::Internal(format!("can't {what} the token in {}: {e}", file.display()));
         match std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(file) {
             Ok(opened) => {
                 let meta = opened.metadata().map_err(|e| failed("read", e))?;

@@ -1,6 +1,7 @@
 //! The native API.
 
 pub mod access;
+mod attach;
 pub mod clipboard;
 pub mod files;
 pub mod health;
