@@ -10,10 +10,12 @@
 //! All jobs that wait when the thread comes round share one capture, so any number of clients costs one. The X server
 //! only tells *that* something changed until somebody looks: an idle screen, or one that nobody looks at, costs nothing.
 
+mod crew;
 mod cursor;
 mod encode;
 mod frame;
 mod owner;
+mod pack;
 mod randr;
 mod rgb;
 mod segment;
