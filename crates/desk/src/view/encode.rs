@@ -206,3 +206,6 @@ fn foreign(format: &PixelFormat) -> rfb_encodings::PixelFormat {
         blue_shift: format.shift[2],
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,6 +81,21 @@ impl Region {
         taken
     }
 
+    /// The same for the topmost marked rows of about so many pixels, at least one row of cells.
+    pub fn take_some(&mut self, pixels: u32) -> Vec<Rect> {
+        let Some(first) = self.cells.iter().position(|cell| *cell) else { return Vec::new() };
+        let top = (first / self.columns.max(1)) as u32 * CELL;
+        let height = (pixels / self.size.0.max(1)).next_multiple_of(CELL).max(CELL);
+        self.take(Rect { x: 0, y: top as i32, width: self.size.0, height })
+    }
+
+    /// Whether anything inside a rectangle is marked.
+    pub fn touches(&self, rect: Rect) -> bool {
+        let Some((columns, rows)) = self.cells_of(rect).filter(|_| self.marked > 0) else { return false };
+        let mut rows = rows.map(|row| &self.cells[row * self.columns..][columns.clone()]);
+        rows.any(|cells| cells.contains(&true))
+    }
+
     /// Number of marked cells in a row from a column on.
     fn run(&self, row: usize, column: usize, end: usize) -> usize {
         self.cells[row * self.columns + column..row * self.columns + end].iter().take_while(|c| **c).count()
@@ -149,7 +164,10 @@ mod tests {
                 }
             }
             let mut seen = vec![0; 7000];
-            let mut all = region.take(rect(within.0, within.1, within.2, within.3));
+            let inside = rect(within.0, within.1, within.2, within.3);
+            prop_assert_eq!(region.touches(inside), !region.clone().take(inside).is_empty());
+            let mut all = region.take_some(700);
+            all.extend(region.take(rect(within.0, within.1, within.2, within.3)));
             all.extend(region.take(rect(0, 0, 100, 70)));
             for r in all {
                 for y in r.y..r.y + r.height as i32 {
