@@ -1,5 +1,6 @@
 //! What hands do: the one list of actions that every dialect is translated to.
 
+use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -88,7 +89,8 @@ pub enum Action {
         #[serde(default)]
         button: Button,
     },
-    /// Drags along a path with a button down, over `ms` milliseconds.
+    /// Drags along a path with a button down, over `ms` milliseconds. The first point is where the button
+    /// goes down; a path of one point starts where the pointer is.
     Drag {
         path: Vec<Point>,
         #[serde(default)]
@@ -111,7 +113,9 @@ pub enum Action {
         #[serde(default)]
         hold: Vec<String>,
     },
-    /// Presses keys together and releases them in reverse order, `times` times: `["ctrl", "s"]`.
+    /// Presses keys together and releases them in reverse order, `times` times: `["ctrl", "s"]` or `["ctrl+s"]`.
+    ///
+    /// Together with ctrl, alt or super a letter is a key: `["ctrl", "T"]` does not press shift.
     Key {
         keys: Vec<String>,
         #[serde(default = "one")]
@@ -138,4 +142,124 @@ fn one() -> u32 {
 
 fn drag_ms() -> u32 {
     200
+}
+
+/// A list of actions, and what to wait for and look at after the last of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    pub actions: Vec<Action>,
+    /// Wait until the screen is quiet.
+    #[serde(default)]
+    pub settle: Option<Settle>,
+    /// Answer with a picture of the screen: `true`, or what it should be like.
+    #[serde(default)]
+    pub screenshot: Option<Wish>,
+}
+
+/// When a screen counts as quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settle {
+    /// Milliseconds without any change.
+    #[serde(default = "quiet_ms")]
+    pub quiet_ms: u32,
+    /// The longest wait in milliseconds.
+    #[serde(default = "limit_ms")]
+    pub limit_ms: u32,
+}
+
+/// `true`, `false`, or the form of the picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Wish {
+    Plain(bool),
+    Form(Form),
+}
+
+/// What a picture should be like.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    #[serde(default)]
+    pub format: PictureFormat,
+    /// Whether the pointer is painted.
+    #[serde(default)]
+    pub cursor: Option<bool>,
+    #[serde(default)]
+    pub region: Option<Rect>,
+    /// Largest width; the picture is scaled down to it.
+    #[serde(default)]
+    pub max_width: Option<u32>,
+    /// Factor on both sides, below 1.
+    #[serde(default)]
+    pub scale: Option<f32>,
+    /// JPEG quality, 1 to 100.
+    #[serde(default)]
+    pub quality: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PictureFormat {
+    #[default]
+    Png,
+    Jpeg,
+    Webp,
+}
+
+/// What became of one action.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Receipt {
+    /// Its place in the list, from 0.
+    pub index: u32,
+    /// The X server has processed all of its events.
+    pub done: bool,
+    /// Milliseconds that it took.
+    pub ms: f64,
+}
+
+/// What became of a batch. All of its actions were done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Performed {
+    pub actions: Vec<Receipt>,
+    /// Milliseconds from the first event to the last.
+    pub ms: f64,
+    /// Whether the screen became quiet in time, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screenshot: Option<Picture>,
+    /// What went wrong after the actions: they are done, so do not send them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// A picture inside of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Picture {
+    /// `image/png`, …
+    pub r#type: String,
+    pub size: Size,
+    /// Equal for equal pictures.
+    pub etag: String,
+    /// The file, in base64.
+    pub data: String,
+}
+
+/// The names of keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyNames {
+    /// Plain names; upper and lower case, `_` and `-` make no difference.
+    pub names: Vec<String>,
+    /// Names of X keysyms, as in `keysymdef.h`.
+    pub keysyms: Vec<String>,
+}
+
+fn quiet_ms() -> u32 {
+    100
+}
+
+fn limit_ms() -> u32 {
+    3000
 }

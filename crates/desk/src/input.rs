@@ -1,31 +1,90 @@
 //! Hands: one engine for pointer, buttons, wheel and keys, used by every dialect.
+//!
+//! A list of actions is checked as a whole (`plan`), waits for its turn and is then done by one
+//! thread (`worker`), so that two lists never mix:
+//!
+//! ```text
+//!   perform ── plan ──▶ queue ──▶ worker ── session ─┬─ hands (XTEST)
+//!                                                    ├─ keyboard (which key makes what)
+//!   pyautogui ───────── pool ───▶ hands              └─ spare (keys for what has none)
+//! ```
 
 pub mod hands;
+mod keyboard;
+mod keys;
+mod motion;
+mod plan;
+mod pool;
+mod session;
+mod spare;
+mod worker;
 
-use crate::error::Result;
+pub use pool::PooledHands;
+
+use crate::error::{Error, Result};
 use crate::place::Place;
-use hotdesk_api::action::{Action, Point};
+use crate::x11::ANSWER_LIMIT;
+use hotdesk_api::action::{Action, KeyNames, Point, Receipt};
 use std::sync::Arc;
+use worker::Worker;
 
 /// The input engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Input {
-    place: Arc<Place>,
+    pool: Arc<pool::Pool>,
+    worker: Arc<Worker>,
 }
 
 impl Input {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place }
+        let pool = pool::Pool::new(place.display.clone());
+        let worker = Arc::new(Worker::new(place.display.clone()));
+        Self { pool, worker }
     }
 
     /// Does a list of actions in order. Two lists never mix.
     pub async fn perform(&self, actions: Vec<Action>) -> Result<()> {
-        let _ = (actions, &self.place);
-        Err(crate::Error::internal("input"))
+        self.run(actions).await.map(drop)
+    }
+
+    /// Like `perform`, and tells how long each action took.
+    ///
+    /// Nothing is done when the list is refused (`Invalid`) or the display is down (`Unavailable`).
+    /// When it fails after an action had an effect, the error is a `Conflict` that says how far it came.
+    pub async fn run(&self, actions: Vec<Action>) -> Result<Vec<Receipt>> {
+        self.worker.run(plan::Plan::new(actions)?).await
+    }
+
+    /// Stops the lists that are running or waiting, then releases every key and button.
+    pub async fn release_all(&self) -> Result<()> {
+        self.worker.release_all().await
     }
 
     /// Where the pointer is.
     pub async fn pointer(&self) -> Result<Point> {
-        Err(crate::Error::internal("input"))
+        let pool = self.pool.clone();
+        let question = tokio::task::spawn_blocking(move || pool.take()?.pointer());
+        match tokio::time::timeout(ANSWER_LIMIT, question).await {
+            Ok(answer) => answer.map_err(Error::internal)?.map(|(x, y)| Point { x: x.into(), y: y.into() }),
+            Err(_) => Err(Error::display_down("it does not answer")),
+        }
+    }
+
+    /// A connection of one's own that makes input, without waiting for anybody else's turn.
+    ///
+    /// Blocks for about one round trip: not for async code.
+    pub fn hands(&self) -> Result<PooledHands> {
+        self.pool.take()
+    }
+
+    /// The names that keys have.
+    pub fn key_names(&self) -> KeyNames {
+        KeyNames {
+            names: keys::plain_names().map(str::to_owned).collect(),
+            keysyms: keys::keysym_names().map(str::to_owned).collect(),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,7 @@ pub mod session;
 pub mod terminal;
 pub mod view;
 pub mod windows;
+mod x11;
 
 pub use config::Config;
 pub use error::{Error, Result};

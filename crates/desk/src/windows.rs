@@ -1,9 +1,25 @@
 //! Windows, as the window manager knows them (EWMH), without any helper program.
 
+mod ewmh;
+mod text;
+mod watch;
+
 use crate::error::{Error, Result};
-use crate::place::Place;
+use crate::place::{Display, Place};
+use crate::x11::Line;
+use ewmh::{Ewmh, Found};
 use hotdesk_api::action::Rect;
+use hotdesk_api::window::{NewArea, WaitForWindow, WindowChange};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Waits at once: each has a thread and a connection while it lasts.
+const MOST_WAITS: usize = 32;
+/// The longest wait for a window.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// How long the window manager has to do what it was told before we answer anyway.
+const OBEYS_WITHIN: Duration = Duration::from_millis(1500);
 
 /// One managed window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +38,9 @@ pub struct Window {
     pub area: Rect,
     pub active: bool,
     pub minimized: bool,
+    pub maximized: bool,
+    pub fullscreen: bool,
+    pub above: bool,
 }
 
 /// How a window is looked for by name.
@@ -36,38 +55,193 @@ pub struct Match {
 /// The window engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Windows {
-    place: Arc<Place>,
+    display: Display,
+    line: Arc<Line<Ewmh>>,
+    waits: Arc<Semaphore>,
 }
 
 impl Windows {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place }
+        let display = place.display.clone();
+        let line = Arc::new(Line::new(display.clone(), Ewmh::open));
+        Self { display, line, waits: Arc::new(Semaphore::new(MOST_WAITS)) }
     }
 
     /// All managed windows, in the order of `_NET_CLIENT_LIST`.
     pub async fn list(&self) -> Result<Vec<Window>> {
-        let _ = &self.place;
-        Err(Error::internal("windows"))
+        let found = self.line.ask(|ewmh| ewmh.windows()).await?;
+        Ok(found.into_iter().map(|found| found.window).collect())
     }
 
     /// The lines that `wmctrl -l` prints.
     pub async fn listing(&self) -> Result<String> {
-        Err(Error::internal("windows"))
+        let found = self.line.ask(|ewmh| ewmh.windows()).await?;
+        Ok(text::listing(&found))
     }
 
     /// The first window of that name; `wmctrl`'s rules.
     pub async fn find(&self, name: &str, how: Match) -> Result<Option<Window>> {
-        let _ = (name, how);
-        Err(Error::internal("windows"))
+        let found = self.line.ask(|ewmh| ewmh.windows()).await?;
+        let wanted = text::Wanted::new(name, how.strict);
+        let fits = |found: &Found| match name {
+            ":ACTIVE:" => found.window.active,
+            _ if how.by_class => found.class.as_deref().is_some_and(|class| wanted.fits(class)),
+            _ => found.title.as_deref().is_some_and(|title| wanted.fits(title)),
+        };
+        Ok(found.into_iter().find(fits).map(|found| found.window))
+    }
+
+    /// One window.
+    pub async fn get(&self, id: u32) -> Result<Window> {
+        self.line.ask(move |ewmh| ewmh.window(id)).await
     }
 
     pub async fn activate(&self, id: u32) -> Result<()> {
-        let _ = id;
-        Err(Error::internal("windows"))
+        self.line.ask(move |ewmh| ewmh.activate(id)).await
     }
 
     pub async fn close(&self, id: u32) -> Result<()> {
-        let _ = id;
-        Err(Error::internal("windows"))
+        self.line.ask(move |ewmh| ewmh.close(id)).await
+    }
+
+    /// Changes a window and waits a moment until the window manager has done it. Nothing is left of a closed window.
+    pub async fn change(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
+        self.line
+            .ask(move |ewmh| match change {
+                WindowChange::Activate => ewmh.activate(id),
+                WindowChange::Close => ewmh.close(id),
+                WindowChange::Minimize => ewmh.minimize(id),
+                WindowChange::Maximize => ewmh.maximize(id),
+                WindowChange::Fullscreen => ewmh.fullscreen(id),
+                WindowChange::Restore => ewmh.restore(id),
+            })
+            .await?;
+        let done = move |window: Option<&Window>| match (window, change) {
+            (None, _) => true,
+            (Some(w), WindowChange::Activate) => w.active && !w.minimized,
+            (Some(_), WindowChange::Close) => false,
+            (Some(w), WindowChange::Minimize) => w.minimized,
+            (Some(w), WindowChange::Maximize) => w.maximized,
+            (Some(w), WindowChange::Fullscreen) => w.fullscreen,
+            (Some(w), WindowChange::Restore) => !w.minimized && !w.maximized && !w.fullscreen,
+        };
+        self.until(id, done).await
+    }
+
+    /// Moves and resizes the client's area; a maximized window is restored first.
+    pub async fn place(&self, id: u32, area: NewArea) -> Result<Option<Window>> {
+        // X knows no larger ones, and some window managers die of them.
+        let most = i32::from(i16::MAX);
+        if area.width.into_iter().chain(area.height).any(|side| side == 0 || side > most as u32) {
+            return Err(Error::Invalid(format!("width and height of a window are between 1 and {most}")));
+        }
+        if area.x.into_iter().chain(area.y).any(|place| place.unsigned_abs() > most as u32) {
+            return Err(Error::Invalid(format!("the place of a window is between -{most} and {most}")));
+        }
+        self.line.ask(move |ewmh| ewmh.place(id, area)).await?;
+        let reached = |wanted: Option<i64>, is: i64| wanted.is_none_or(|wanted| wanted == is);
+        let done = move |window: Option<&Window>| {
+            window.is_none_or(|w| {
+                reached(area.x.map(i64::from), w.area.x.into())
+                    && reached(area.y.map(i64::from), w.area.y.into())
+                    && reached(area.width.map(i64::from), w.area.width.into())
+                    && reached(area.height.map(i64::from), w.area.height.into())
+            })
+        };
+        self.until(id, done).await
+    }
+
+    /// Waits for a window to be there, or to be gone.
+    pub async fn wait(&self, wanted: WaitForWindow, limit: Duration) -> Result<Option<Window>> {
+        if wanted.title.is_none() && wanted.class.is_none() {
+            return Err(Error::Invalid("say `title`, `class` or both of the window to wait for".into()));
+        }
+        if limit > LONGEST_WAIT {
+            return Err(Error::Invalid(format!("the longest wait is {} s", LONGEST_WAIT.as_secs())));
+        }
+        let gone = wanted.gone;
+        let what = describe(&wanted);
+        let title = wanted.title.map(|title| text::Wanted::new(&title, wanted.strict));
+        let class = wanted.class.map(|class| text::Wanted::new(&class, wanted.strict));
+        let fits = move |found: &Found| {
+            let fits = |wanted: &Option<text::Wanted>, text: &Option<String>| {
+                wanted.as_ref().is_none_or(|wanted| text.as_deref().is_some_and(|text| wanted.fits(text)))
+            };
+            fits(&title, &found.title) && fits(&class, &found.class)
+        };
+        let look = move |ewmh: &Ewmh| {
+            let found = ewmh.windows()?.into_iter().find(&fits).map(|found| found.window);
+            Ok(if found.is_some() == gone { None } else { Some(found) })
+        };
+        match self.watch(limit, look).await? {
+            Some(window) => Ok(window),
+            None => Err(Error::Timeout { what, limit }),
+        }
+    }
+
+    /// Waits a moment until a window is as it should be, and tells how it is.
+    async fn until(&self, id: u32, done: impl Fn(Option<&Window>) -> bool + Send + 'static) -> Result<Option<Window>> {
+        let look = move |ewmh: &Ewmh| {
+            let window = match ewmh.window(id) {
+                Ok(window) => Some(window),
+                Err(Error::NotFound(_)) => None,
+                Err(other) => return Err(other),
+            };
+            Ok(if done(window.as_ref()) { Some(window) } else { None })
+        };
+        match self.watch(OBEYS_WITHIN, look).await {
+            Ok(Some(window)) => Ok(window),
+            // It was told, but does otherwise: say how the window is.
+            Ok(None) | Err(_) => match self.get(id).await {
+                Ok(window) => Ok(Some(window)),
+                Err(Error::NotFound(_)) => Ok(None),
+                Err(other) => Err(other),
+            },
+        }
+    }
+
+    async fn watch<R: Send + 'static>(
+        &self,
+        limit: Duration,
+        look: impl FnMut(&Ewmh) -> Result<Option<R>> + Send + 'static,
+    ) -> Result<Option<R>> {
+        let Ok(_permit) = self.waits.try_acquire() else {
+            return Err(Error::Unavailable { part: "windows", reason: format!("{MOST_WAITS} others are waiting for windows") });
+        };
+        watch::watch(self.display.clone(), limit, look).await
     }
 }
+
+fn describe(wanted: &WaitForWindow) -> String {
+    let mut what = String::from("waiting for a window");
+    for (name, text) in [("title", &wanted.title), ("class", &wanted.class)] {
+        if let Some(text) = text {
+            let shown: String = text.chars().take(80).collect();
+            what += &format!(" of {name} {shown:?}");
+        }
+    }
+    what + if wanted.gone { " to be gone" } else { "" }
+}
+
+impl From<Window> for hotdesk_api::window::Window {
+    fn from(w: Window) -> Self {
+        Self {
+            id: w.id,
+            title: w.title,
+            instance: w.instance,
+            class: w.class,
+            pid: w.pid,
+            desktop: w.desktop,
+            machine: w.machine,
+            area: w.area,
+            active: w.active,
+            minimized: w.minimized,
+            maximized: w.maximized,
+            fullscreen: w.fullscreen,
+            above: w.above,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::place::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{self, ConnectionExt as _};
 use x11rb::protocol::xtest::ConnectionExt as _;
@@ -13,13 +14,14 @@ use x11rb::rust_connection::RustConnection;
 pub struct Hands {
     pub connection: RustConnection,
     pub root: xproto::Window,
+    broken: AtomicBool,
 }
 
 impl Hands {
     pub fn connect(display: &Display) -> Result<Self> {
         let (connection, screen) = display.connect()?;
         let root = connection.setup().roots[screen].root;
-        Ok(Self { connection, root })
+        Ok(Self { connection, root, broken: AtomicBool::new(false) })
     }
 
     /// Moves the pointer; the server clamps the place to the screen.
@@ -39,18 +41,33 @@ impl Hands {
 
     /// Where the pointer is.
     pub fn pointer(&self) -> Result<(i16, i16)> {
-        let p = self.connection.query_pointer(self.root)?.reply()?;
+        let p = self.watch(|| Ok(self.connection.query_pointer(self.root)?.reply()?))?;
         Ok((p.root_x, p.root_y))
     }
 
     /// Waits until the server has done everything sent so far.
     pub fn sync(&self) -> Result<()> {
-        self.connection.get_input_focus()?.reply().map_err(Error::from)?;
-        Ok(())
+        self.watch(|| Ok(self.connection.get_input_focus()?.reply().map(drop)?))
+    }
+
+    /// True once the connection failed; it never comes back to life.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     fn fake(&self, kind: u8, detail: u8, x: i16, y: i16) -> Result<()> {
-        self.connection.xtest_fake_input(kind, detail, x11rb::CURRENT_TIME, self.root, x, y, 0)?;
-        Ok(())
+        self.watch(|| {
+            self.connection.xtest_fake_input(kind, detail, x11rb::CURRENT_TIME, self.root, x, y, 0)?;
+            Ok(())
+        })
+    }
+
+    /// Runs one request and remembers when the connection broke over it.
+    pub fn watch<T>(&self, request: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = request();
+        if matches!(result, Err(Error::Unavailable { .. })) {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        result
     }
 }

@@ -1,0 +1,1 @@
+//! Windows on a real display.

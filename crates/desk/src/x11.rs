@@ -1,0 +1,224 @@
+//! Small helps for engines that talk to the X server: waiting for events with a limit, and one
+//! shared connection that is opened when needed and opened again when it broke.
+
+use crate::error::{Error, Result};
+use crate::place::Display;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use x11rb::connection::Connection;
+use x11rb::protocol::Event;
+use x11rb::protocol::xproto::{ConnectionExt as _, Window};
+use x11rb::rust_connection::RustConnection;
+
+/// How long a request may take before the display counts as hung. The X server answers within a
+/// millisecond when it lives.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// The next event, or nothing when the deadline comes first.
+pub(crate) fn next_event(connection: &RustConnection, deadline: Instant) -> Result<Option<Event>> {
+    loop {
+        connection.flush()?;
+        if let Some(event) = connection.poll_for_event()? {
+            return Ok(Some(event));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let timeout = Timespec { tv_sec: left.as_secs().min(3600) as _, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(connection.stream(), PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::display_down(e)),
+        }
+    }
+}
+
+/// A connection and its root window.
+pub(crate) struct Client {
+    pub(crate) connection: RustConnection,
+    pub(crate) root: Window,
+}
+
+impl Client {
+    pub(crate) fn connect(display: &Display) -> Result<Self> {
+        let (connection, screen) = display.connect()?;
+        let root = connection.setup().roots.get(screen).ok_or_else(|| Error::display_down("it has no screen"))?.root;
+        Ok(Self { connection, root })
+    }
+
+    fn is_alive(&self) -> bool {
+        let Ok(cookie) = self.connection.get_input_focus() else { return false };
+        // Errors of requests without an answer and notices to everybody are of no use here.
+        let alive = cookie.reply().is_ok();
+        while let Ok(Some(_)) = self.connection.poll_for_event() {}
+        alive
+    }
+}
+
+/// One connection for all who ask, one after the other.
+pub(crate) struct Line<T> {
+    display: Display,
+    open: fn(Client) -> Result<T>,
+    slot: Arc<Mutex<Option<T>>>,
+}
+
+impl<T: AsRef<Client> + Send + 'static> Line<T> {
+    /// `open` prepares a fresh connection: looks up atoms and the like.
+    pub(crate) fn new(display: Display, open: fn(Client) -> Result<T>) -> Self {
+        Self { display, open, slot: Arc::default() }
+    }
+
+    /// Asks the X server something on a thread that may block.
+    pub(crate) async fn ask<R: Send + 'static>(&self, question: impl FnOnce(&T) -> Result<R> + Send + 'static) -> Result<R> {
+        let answer = async {
+            let mut slot = self.slot.clone().lock_owned().await;
+            let (display, open) = (self.display.clone(), self.open);
+            let work = move || {
+                // It may have died and come back since the last question.
+                if slot.as_ref().is_some_and(|client| !client.as_ref().is_alive()) {
+                    *slot = None;
+                }
+                let client = match slot.take() {
+                    Some(client) => client,
+                    None => open(Client::connect(&display)?)?,
+                };
+                let answer = question(&client);
+                if !matches!(answer, Err(Error::Unavailable { .. })) {
+                    *slot = Some(client);
+                }
+                answer
+            };
+            tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+        };
+        match tokio::time::timeout(ANSWER_LIMIT, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::display_down(format!("it did not answer within {} s", ANSWER_LIMIT.as_secs()))),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::place::Place;
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
+
+    /// An X server of a test's own, with a window manager if wanted. Ends with its value.
+    pub(crate) struct TestDisplay {
+        pub(crate) place: Arc<Place>,
+        children: Vec<Child>,
+        pub(crate) home: tempfile::TempDir,
+    }
+
+    impl TestDisplay {
+        pub(crate) fn bare() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            let (server, number) = start_server(None);
+            let place = place(number, home.path().to_owned());
+            Self { place: Arc::new(place), children: vec![server], home }
+        }
+
+        pub(crate) fn managed() -> Self {
+            let mut this = Self::bare();
+            let client = Client::connect(&this.place.display).unwrap();
+            let manager = this.spawn("openbox", &["--sm-disable"]);
+            this.children.push(manager);
+            client
+                .connection
+                .change_window_attributes(
+                    client.root,
+                    &x11rb::protocol::xproto::ChangeWindowAttributesAux::new()
+                        .event_mask(x11rb::protocol::xproto::EventMask::PROPERTY_CHANGE),
+                )
+                .unwrap();
+            let check = client.connection.intern_atom(false, b"_NET_SUPPORTING_WM_CHECK").unwrap().reply().unwrap().atom;
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                let property = client.connection.get_property(false, client.root, check, 0u32, 0, 1).unwrap().reply().unwrap();
+                if property.value_len > 0 {
+                    return this;
+                }
+                assert!(next_event(&client.connection, deadline).unwrap().is_some(), "openbox did not come up");
+            }
+        }
+
+        /// Kills the X server and starts another one on the same number.
+        pub(crate) fn restart(&mut self) {
+            for child in self.children.drain(..).rev() {
+                end(child);
+            }
+            self.children.push(start_server(Some(self.place.display.number)).0);
+        }
+
+        pub(crate) fn kill(&mut self) {
+            for child in self.children.drain(..) {
+                end(child);
+            }
+        }
+
+        /// Starts a program on the display; it is ended with the display.
+        pub(crate) fn spawn(&mut self, program: &str, arguments: &[&str]) -> Child {
+            Command::new(program)
+                .args(arguments)
+                .envs(&self.place.env)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap_or_else(|e| panic!("this test needs {program}: {e}"))
+        }
+    }
+
+    impl Drop for TestDisplay {
+        fn drop(&mut self) {
+            for child in self.children.drain(..).rev() {
+                end(child);
+            }
+        }
+    }
+
+    fn end(mut child: Child) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Xvfb chooses a free number itself unless one is given, and says it when it is ready.
+    fn start_server(number: Option<u16>) -> (Child, u16) {
+        use std::io::Read;
+        let mut command = Command::new("Xvfb");
+        if let Some(number) = number {
+            command.arg(format!(":{number}"));
+        }
+        let mut child = command
+            .args(["-screen", "0", "1280x800x24", "-noreset", "-nolisten", "tcp", "-displayfd", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("tests of the X engines need Xvfb: {e}"));
+        let mut line = Vec::new();
+        let mut byte = [0];
+        let mut output = child.stdout.take().unwrap();
+        while output.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        let number = String::from_utf8(line).unwrap().parse().expect("Xvfb did not start");
+        (child, number)
+    }
+
+    fn place(number: u16, home: PathBuf) -> Place {
+        let mut env: std::collections::BTreeMap<_, _> =
+            ["PATH", "LANG"].iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+        env.insert("DISPLAY".into(), format!(":{number}"));
+        env.insert("HOME".into(), home.display().to_string());
+        env.insert("XDG_RUNTIME_DIR".into(), home.display().to_string());
+        env.insert("LANG".into(), "C.UTF-8".into());
+        env.insert("NO_AT_BRIDGE".into(), "1".into());
+        env.insert("GSETTINGS_BACKEND".into(), "memory".into());
+        Place { display: Display { number, cookie: None }, home: home.clone(), runtime_dir: home, bus: String::new(), env }
+    }
+}
