@@ -52,4 +52,5 @@ pub struct Desk {
     pub processes: process::Processes,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
+    pub view: view::View,
 }

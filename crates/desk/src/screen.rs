@@ -23,6 +23,8 @@ mod strips;
 mod tests;
 
 pub use cursor::{CursorImage, CursorShape};
+#[cfg(test)]
+pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};
 
 use crate::error::{Error, Result};

@@ -240,3 +240,155 @@ impl Live {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x11::next_event;
+    use crate::x11::tests::TestDisplay;
+    use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, EventMask, InputFocus, WindowClass};
+    use x11rb::rust_connection::RustConnection;
+    use x11rb::wrapper::ConnectionExt as _;
+    use xkeysym::Keysym;
+
+    /// A window that has the keyboard and writes down what it gets.
+    struct Paper {
+        connection: RustConnection,
+    }
+
+    impl Paper {
+        fn new(display: &TestDisplay) -> Self {
+            let (connection, _) = display.place.display.connect().unwrap();
+            let root = connection.setup().roots[0].clone();
+            let window = connection.generate_id().unwrap();
+            let mask = EventMask::KEY_PRESS | EventMask::KEY_RELEASE;
+            let how = CreateWindowAux::new().override_redirect(1).event_mask(mask);
+            connection.create_window(0, window, root.root, 0, 0, 99, 99, 0, WindowClass::INPUT_OUTPUT, 0, &how).unwrap();
+            connection.map_window(window).unwrap();
+            connection.sync().unwrap();
+            connection.set_input_focus(InputFocus::PARENT, window, 0u32).unwrap();
+            connection.sync().unwrap();
+            Self { connection }
+        }
+
+        /// The characters that a simple program would write, until so many keys were pressed.
+        fn written(&self, count: usize) -> String {
+            let mut text = String::new();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while text.chars().count() < count {
+                match next_event(&self.connection, deadline).unwrap() {
+                    Some(XEvent::KeyPress(event)) => {
+                        let map = self.connection.get_keyboard_mapping(event.detail, 1).unwrap().reply().unwrap();
+                        let shift = u16::from(event.state) & 1 == 1;
+                        let capitals = u16::from(event.state) & 2 == 2;
+                        let symbol = map.keysyms[usize::from(shift ^ (capitals && map.keysyms[0] != map.keysyms[1]))];
+                        text.extend(Keysym::new(symbol).key_char().filter(|c| !c.is_control()));
+                    }
+                    Some(_) => {}
+                    None => panic!("only {text:?} was written"),
+                }
+            }
+            text
+        }
+
+        fn is_all_released(&self) -> bool {
+            self.connection.query_keymap().unwrap().reply().unwrap().keys == [0; 32]
+        }
+    }
+
+    fn key(hands: &mpsc::Sender<Event>, keysym: u32, down: bool) {
+        hands.blocking_send(Event::Key { keysym, down }).unwrap();
+    }
+
+    fn tap(hands: &mpsc::Sender<Event>, keysym: u32) {
+        key(hands, keysym, true);
+        key(hands, keysym, false);
+    }
+
+    fn until(what: &str, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn keys_come_as_the_viewer_means_them() {
+        let display = TestDisplay::bare();
+        let paper = Paper::new(&display);
+        let hands = hands(display.place.clone());
+        // A keyboard like ours: shift comes as a key of its own.
+        tap(&hands, key::a);
+        key(&hands, key::Shift_L, true);
+        tap(&hands, key::A);
+        tap(&hands, key::exclam);
+        // A German one: `/` is shift and 7 there, and no shift here.
+        tap(&hands, key::slash);
+        tap(&hands, key::B);
+        key(&hands, key::Shift_L, false);
+        // A French one: a digit without shift is no news; `?` without shift is.
+        tap(&hands, key::question);
+        tap(&hands, key::c);
+        // What no key has, thrice, and what a phone sends: capitals without shift.
+        tap(&hands, 0x0100_0416);
+        tap(&hands, key::adiaeresis);
+        tap(&hands, 0x0101_f642);
+        tap(&hands, key::D);
+        assert_eq!(paper.written(11), "aA!/B?cЖä🙂D");
+        until("everything is released", || paper.is_all_released());
+    }
+
+    #[test]
+    fn a_shift_between_press_and_release_leaves_nothing_behind() {
+        let display = TestDisplay::bare();
+        let paper = Paper::new(&display);
+        let hands = hands(display.place.clone());
+        key(&hands, key::a, true);
+        key(&hands, key::Shift_L, true);
+        key(&hands, key::A, false);
+        key(&hands, key::Shift_L, false);
+        tap(&hands, key::z);
+        assert_eq!(paper.written(2), "az");
+        until("everything is released", || paper.is_all_released());
+    }
+
+    #[test]
+    fn who_goes_away_lets_go() {
+        let display = TestDisplay::bare();
+        let paper = Paper::new(&display);
+        let hands = hands(display.place.clone());
+        for keysym in [key::Control_L, key::Alt_L, key::x] {
+            key(&hands, keysym, true);
+        }
+        // Rubbish is no key.
+        key(&hands, 0, true);
+        key(&hands, u32::MAX, true);
+        key(&hands, 0x1234_5678, false);
+        assert_eq!(paper.written(1), "x");
+        assert!(!paper.is_all_released());
+        drop(hands);
+        until("everything is released", || paper.is_all_released());
+    }
+
+    #[test]
+    fn hands_survive_a_display_that_dies() {
+        let mut display = TestDisplay::bare();
+        let hands = hands(display.place.clone());
+        tap(&hands, key::a);
+        display.kill();
+        display.restart();
+        let paper = Paper::new(&display);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    tap(&hands, key::b);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            assert_eq!(paper.written(1), "b");
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+    }
+}

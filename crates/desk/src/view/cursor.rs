@@ -65,8 +65,8 @@ pub fn area(cursor: &CursorImage) -> Rect {
 /// Paints the pointer onto a part of the screen.
 pub fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
     let (place, width) = (area(cursor), part.width as usize);
-    for (y, row) in (place.y..).zip(cursor.shape.pixels.chunks(cursor.shape.width.max(1) as usize)) {
-        for (x, &over) in (place.x..).zip(row) {
+    for (y, row) in (i64::from(place.y)..).zip(cursor.shape.pixels.chunks(cursor.shape.width.max(1) as usize)) {
+        for (x, &over) in (i64::from(place.x)..).zip(row) {
             let (Some(x), Some(y)) = (within(x, part.x, part.width), within(y, part.y, part.height)) else { continue };
             if let Some(under) = pixels.get_mut(y * width + x) {
                 *under = blend(over, *under);
@@ -75,8 +75,8 @@ pub fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
     }
 }
 
-fn within(at: i32, start: i32, length: u32) -> Option<usize> {
-    usize::try_from(i64::from(at) - i64::from(start)).ok().filter(|n| *n < length as usize)
+fn within(at: i64, start: i32, length: u32) -> Option<usize> {
+    usize::try_from(at - i64::from(start)).ok().filter(|n| *n < length as usize)
 }
 
 fn blend(over: u32, under: u32) -> u32 {

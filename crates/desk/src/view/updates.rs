@@ -546,9 +546,12 @@ async fn look<S: Stage>(stage: S, turn: Turn, seen: Seen) -> DeskResult<FrameUpd
 }
 
 async fn clipboard_changed(changes: &mut Option<watch::Receiver<u64>>) {
-    match changes {
-        Some(changes) if changes.changed().await.is_ok() => {}
-        _ => std::future::pending().await,
+    let alive = match changes {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !alive {
+        std::future::pending().await
     }
 }
 
