@@ -27,6 +27,8 @@ mod tests;
 pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
+#[cfg(test)]
+pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};
 
 use crate::error::{Error, Result};
