@@ -161,6 +161,12 @@ pub(crate) mod tests {
             self.children.push(start_server(self.place.display.number));
         }
 
+        /// Sends a signal to the X server.
+        pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+            let server = self.children.first().expect("the display runs");
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.id() as i32), signal).unwrap();
+        }
+
         pub(crate) fn kill(&mut self) {
             for child in self.children.drain(..) {
                 end(child);

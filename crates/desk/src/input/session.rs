@@ -78,7 +78,7 @@ impl Session {
             if let Err(error) = turn.step(step) {
                 turn.undo();
                 return Err(match error {
-                    error if !progress.touched.load(Ordering::Acquire) => error,
+                    error if !progress.is_touched() => error,
                     error => halted(index, plan.steps.len(), &error.to_string()),
                 });
             }

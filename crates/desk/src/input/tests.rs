@@ -224,6 +224,34 @@ async fn a_dead_display_is_told_and_a_new_one_is_used() {
     input.hands().unwrap().sync().unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_display_is_given_up_for_good() {
+    let display = TestDisplay::bare();
+    let input = Input::new(display.place.clone());
+    let witness = Witness::new(&display);
+    let click = || actions(r#"[{"do":"click"}]"#);
+    input.perform(click()).await.unwrap();
+    assert_eq!(witness.seen(), ["+b1", "-b1"]);
+    let running = tokio::spawn({
+        let input = input.clone();
+        async move { input.perform(actions(r#"[{"do":"click"},{"do":"wait","ms":500},{"do":"click"}]"#)).await }
+    });
+    while !matches!(witness.next(), Event::ButtonRelease(_)) {}
+    display.signal(nix::sys::signal::Signal::SIGSTOP);
+    let (waiting, pointer) = tokio::join!(input.perform(click()), input.pointer());
+    assert!(matches!(running.await.unwrap(), Err(Error::Conflict(_))));
+    assert!(matches!(waiting, Err(Error::Unavailable { .. })), "{waiting:?}");
+    assert!(matches!(pointer, Err(Error::Unavailable { .. })));
+    display.signal(nix::sys::signal::Signal::SIGCONT);
+    // The list that had begun may end, but the click that was refused never comes.
+    input.perform(actions(r#"[{"do":"key","keys":["a"]}]"#)).await.unwrap();
+    let seen = witness.seen();
+    assert!(
+        seen.iter().filter(|event| *event == "+b1").count() <= 1 && seen.ends_with(&["+38".into(), "-38".into()]),
+        "{seen:?}"
+    );
+}
+
 /// Types a text into a program of GTK and tells what it read.
 async fn typed_into_zenity(display: &TestDisplay, list: Vec<Action>) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);

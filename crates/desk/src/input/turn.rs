@@ -10,7 +10,6 @@ use super::session::{Look, Session, is_down};
 use super::worker::{Control, Progress};
 use crate::error::{Error, Result};
 use hotdesk_api::action::{Easing, Point};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use x11rb::connection::Connection;
 use xkeysym::key;
@@ -69,12 +68,12 @@ impl Turn<'_> {
             }
             Step::ButtonDown { at, button } => {
                 self.go(*at)?;
-                self.touch().button(*button, true)?;
+                self.touch()?.button(*button, true)?;
                 self.session.held_buttons.push(*button);
             }
             Step::ButtonUp { at, button } => {
                 self.go(*at)?;
-                self.touch().button(*button, false)?;
+                self.touch()?.button(*button, false)?;
                 self.session.held_buttons.retain(|held| held != button);
             }
             Step::Drag { path, button, ms, easing, hold } => {
@@ -107,7 +106,7 @@ impl Turn<'_> {
 
     fn go(&mut self, at: Option<Point>) -> Result<()> {
         match at {
-            Some(Point { x, y }) => self.touch().motion(short(x), short(y)),
+            Some(Point { x, y }) => self.touch()?.motion(short(x), short(y)),
             None => Ok(()),
         }
     }
@@ -158,11 +157,11 @@ impl Turn<'_> {
 
     fn press_button(&mut self, button: u8) -> Result<()> {
         self.buttons.push(button);
-        self.touch().button(button, true)
+        self.touch()?.button(button, true)
     }
 
     fn release_button(&mut self, button: u8) -> Result<()> {
-        self.touch().button(button, false)?;
+        self.touch()?.button(button, false)?;
         self.buttons.retain(|pressed| *pressed != button);
         Ok(())
     }
@@ -204,7 +203,7 @@ impl Turn<'_> {
             };
             for keycode in keycodes.into_iter().rev() {
                 if !self.session.held.iter().any(|(_, others)| others.contains(&keycode)) {
-                    self.touch().key(keycode, false)?;
+                    self.touch()?.key(keycode, false)?;
                 }
             }
         }
@@ -220,7 +219,7 @@ impl Turn<'_> {
         let missing: Vec<u32> =
             wanted.iter().copied().filter(|symbol| self.session.keyboard.key(*symbol, state, command).is_none()).collect();
         if !missing.is_empty() {
-            self.touch();
+            self.touch()?;
             self.session.lend(&missing, &wanted)?;
         }
         let lost = || Error::Conflict("the keyboard's map was changed by somebody else meanwhile".into());
@@ -243,14 +242,14 @@ impl Turn<'_> {
             return Ok(());
         }
         self.keys.push(keycode);
-        self.touch().key(keycode, true)
+        self.touch()?.key(keycode, true)
     }
 
     /// Releases the keys of this step, down to the first `rest`.
     fn release_keys(&mut self, rest: usize) -> Result<()> {
         while self.keys.len() > rest {
             let Some(keycode) = self.keys.last().copied() else { break };
-            self.touch().key(keycode, false)?;
+            self.touch()?.key(keycode, false)?;
             self.keys.pop();
         }
         Ok(())
@@ -278,9 +277,8 @@ impl Turn<'_> {
     }
 
     /// The hands, for an event: from now on the list had an effect.
-    fn touch(&mut self) -> &Hands {
-        self.progress.touched.store(true, Ordering::Release);
-        &self.session.hands
+    fn touch(&mut self) -> Result<&Hands> {
+        if self.progress.touch() { Ok(&self.session.hands) } else { Err(Error::display_down("it did not answer in time")) }
     }
 
     /// Releases what a step that failed has pressed. Whether it works is for the X server to decide.

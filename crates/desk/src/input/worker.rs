@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::place::Display;
 use crate::x11::ANSWER_LIMIT;
 use hotdesk_api::action::Receipt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -35,8 +35,31 @@ enum Job {
 pub(super) struct Progress {
     /// Actions that are done.
     pub(super) done: AtomicUsize,
+    /// One of the three below. Either the thread touches the display or the one who waits gives up,
+    /// never both: what a client was told about is not done afterwards.
+    stage: AtomicU8,
+}
+
+const WAITING: u8 = 0;
+const TOUCHED: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+impl Progress {
+    /// Asks to make the list's first event; false if nobody wants it any more.
+    pub(super) fn touch(&self) -> bool {
+        let now = self.stage.compare_exchange(WAITING, TOUCHED, Ordering::AcqRel, Ordering::Acquire);
+        now.is_ok() || now == Err(TOUCHED)
+    }
+
     /// Events were made.
-    pub(super) touched: AtomicBool,
+    pub(super) fn is_touched(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == TOUCHED
+    }
+
+    /// Gives the list up; false if events were made already.
+    fn give_up(&self) -> bool {
+        self.stage.compare_exchange(WAITING, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
 }
 
 /// What the waiting ones and the thread know of each other.
@@ -117,10 +140,8 @@ impl Worker {
         self.send(Job::Run { plan, asked: self.control.stops(), progress: progress.clone(), reply })?;
         match self.control.wait(answer).await {
             Some(result) => result,
-            None if progress.touched.load(Ordering::Acquire) => {
-                Err(halted(progress.done.load(Ordering::Acquire), count, "the display stopped answering"))
-            }
-            None => Err(Error::display_down("it does not answer")),
+            None if progress.give_up() => Err(Error::display_down("it does not answer")),
+            None => Err(halted(progress.done.load(Ordering::Acquire), count, "the display stopped answering")),
         }
     }
 

@@ -17,7 +17,7 @@ impl Turn<'_> {
         // Programs capitalise by themselves what no level of a key answers for, so a text that is to
         // come out as it stands needs the lock to be off.
         if state.caps() && !text.is_empty() {
-            keyboard::set_caps(&self.touch().connection, false)?;
+            keyboard::set_caps(&self.touch()?.connection, false)?;
             self.uncapped = true;
         }
         self.write_uncapped(text, state.without_caps(), interval_ms)?;
@@ -40,7 +40,7 @@ impl Turn<'_> {
                 return Err(Error::Conflict("the keyboard has no unused keycodes for characters that it lacks".into()));
             }
             if !new.is_empty() {
-                self.touch();
+                self.touch()?;
                 self.session.lend(&new, &keep)?;
             }
             let (now, later) = rest.split_at(run);
@@ -96,7 +96,7 @@ impl Turn<'_> {
             let held = self.keys.len();
             if is_down(&self.down, stroke.keycode) {
                 // It is held by somebody; a program only sees a stroke if it comes up first.
-                self.touch().key(stroke.keycode, false)?;
+                self.touch()?.key(stroke.keycode, false)?;
                 clear(&mut self.down, stroke.keycode);
             }
             self.press_key(stroke.keycode)?;
