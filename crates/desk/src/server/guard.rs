@@ -107,7 +107,7 @@ impl Guard {
             let origin = origin.to_str().unwrap_or_default();
             let site = origin.split_once("://").map(|(_, site)| site);
             let own = site.is_some() && site.map(str::to_ascii_lowercase) == host.map(str::to_ascii_lowercase);
-            if !own && !self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+            if !own && !self.trusts(origin) {
                 return Err(foreign());
             }
         } else if let Some(site) = headers.get("sec-fetch-site") {
@@ -120,6 +120,11 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Whether pages of this site may read our answers.
+    fn trusts(&self, origin: &str) -> bool {
+        self.open || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
     }
 
     fn goes_by(&self, host: &str) -> bool {
@@ -149,7 +154,19 @@ fn foreign() -> Error {
 }
 
 /// The middleware: refuses, or passes the request on without the token in its query.
-pub async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+pub async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(header::ORIGIN).filter(|origin| origin.to_str().is_ok_and(|o| guard.trusts(o))).cloned();
+    let Some(origin) = origin else { return pass(&guard, request, next).await };
+    // What a browser asks before it lets a page of another site ask. It carries no token, and nothing is done.
+    let asks_first = request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if asks_first { permission(request.headers()) } else { pass(&guard, request, next).await };
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    response.headers_mut().append(header::VARY, header::HeaderValue::from_static("origin"));
+    response.headers_mut().insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, header::HeaderValue::from_static("*"));
+    response
+}
+
+async fn pass(guard: &Guard, mut request: Request, next: Next) -> Response {
     if let Err(error) = guard.allows(&request) {
         if matches!(error, Error::Unauthorized(_))
             && let Some(health) = guard.short_health(&request)
@@ -166,6 +183,20 @@ pub async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: 
         *request.uri_mut() = uri;
     }
     next.run(request).await
+}
+
+/// Everything that was asked for.
+fn permission(asked: &HeaderMap) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    for (question, answer) in [
+        (header::ACCESS_CONTROL_REQUEST_METHOD, header::ACCESS_CONTROL_ALLOW_METHODS),
+        (header::ACCESS_CONTROL_REQUEST_HEADERS, header::ACCESS_CONTROL_ALLOW_HEADERS),
+    ] {
+        if let Some(wanted) = asked.get(question) {
+            response.headers_mut().insert(answer, wanted.clone());
+        }
+    }
+    response
 }
 
 fn given_token(headers: &HeaderMap, uri: &Uri) -> Option<String> {
@@ -289,6 +320,31 @@ mod tests {
             let (got, body) = ask(guard(Reach::Machine, None), method, "/x", &headers).await;
             assert_eq!(got, status, "{method} {headers:?} {body}");
         }
+    }
+
+    #[tokio::test]
+    async fn trusted_pages_are_let_in_by_their_browsers() {
+        let app = |guard: Guard| {
+            Router::new().fallback(async || "answer").layer(middleware::from_fn_with_state(Arc::new(guard), check))
+        };
+        let ask = async |origin: &str, token: Option<&str>| {
+            let request = axum::http::Request::options("/x")
+                .header("origin", origin)
+                .header("access-control-request-method", "PUT")
+                .header("access-control-request-headers", "authorization")
+                .body(Body::empty());
+            let headers = app(guard(Reach::Machine, token)).oneshot(request.unwrap()).await.unwrap().headers().clone();
+            let text = |name: &str| headers.get(name).map(|v| v.to_str().unwrap().to_owned());
+            (text("access-control-allow-origin"), text("access-control-allow-methods"), text("access-control-allow-headers"))
+        };
+        let yes = (Some("https://board.example".to_owned()), Some("PUT".to_owned()), Some("authorization".to_owned()));
+        assert_eq!(ask("https://board.example", None).await, yes);
+        assert_eq!(ask("https://board.example", Some("secret")).await, yes);
+        assert_eq!(ask("https://evil.example", None).await, (None, None, None));
+        let get = axum::http::Request::get("/x").header("origin", "https://board.example").body(Body::empty()).unwrap();
+        let refused = app(guard(Reach::Machine, Some("secret"))).oneshot(get).await.unwrap();
+        assert_eq!(refused.status(), 401, "the token is needed all the same");
+        assert_eq!(refused.headers()["access-control-allow-origin"], "https://board.example");
     }
 
     #[tokio::test]
