@@ -13,6 +13,7 @@ pub mod process;
 pub mod recording;
 pub mod screen;
 pub mod terminal;
+pub mod view;
 pub mod window;
 
 pub use action::Action;

@@ -12,6 +12,7 @@
 pub mod hands;
 mod keyboard;
 mod keys;
+pub mod live;
 mod motion;
 mod plan;
 mod pool;

@@ -54,6 +54,7 @@ pub struct Desk {
     pub processes: process::Processes,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
+    pub view: view::View,
     /// Nobody insists on this display; another one would do.
     any_display: bool,
 }
@@ -83,6 +84,11 @@ impl Desk {
             processes: process::Processes::new(place.clone()),
             terminals: terminal::Terminals::new(place.clone()),
             recorder: recorder::Recorder::new(place.clone()),
+            view: view::View::new(view::Options {
+                password: config.vnc_password.as_ref().and_then(|password| view::Password::new(password.reveal())),
+                open: config.open,
+                ..view::Options::default()
+            }),
             config: Arc::new(config),
             place,
             any_display,

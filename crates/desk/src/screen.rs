@@ -10,10 +10,12 @@
 //! All jobs that wait when the thread comes round share one capture, so any number of clients costs one. The X server
 //! only tells *that* something changed until somebody looks: an idle screen, or one that nobody looks at, costs nothing.
 
+mod crew;
 mod cursor;
 mod encode;
 mod frame;
 mod owner;
+mod pack;
 mod randr;
 mod rgb;
 mod segment;
@@ -25,6 +27,8 @@ mod tests;
 pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
+#[cfg(test)]
+pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};
 
 use crate::error::{Error, Result};

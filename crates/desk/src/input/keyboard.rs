@@ -128,6 +128,11 @@ impl Keyboard {
         (0..groups).find_map(|group| self.table(State { group, ..state }).get(&symbol).copied())
     }
 
+    /// The modifiers that choose another level of keys.
+    pub(super) fn level_modifiers(&self) -> u8 {
+        self.shifts.iter().fold(0, |all, (bit, _)| all | bit)
+    }
+
     /// The keys that hold down a set of modifiers.
     pub(super) fn holders(&self, modifiers: u8) -> impl Iterator<Item = u8> {
         self.shifts.iter().filter(move |(bit, _)| modifiers & bit != 0).map(|(_, keycode)| *keycode)

@@ -30,7 +30,7 @@ impl Spec {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        self.words.iter().map(|word| word.to_string_lossy().replace(READY_FD, "FD")).collect::<Vec<_>>().join(" ")
     }
 }
 

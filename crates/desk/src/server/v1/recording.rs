@@ -4,11 +4,12 @@ use crate::Desk;
 use crate::error::{Error, Result};
 use crate::files::read;
 use crate::recorder::Film;
+use crate::server::ranges;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hotdesk_api::recording::{Recording, RecordingRequest};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -88,11 +89,7 @@ async fn film(State(desk): State<Desk>, headers: HeaderMap) -> Result<Response> 
 }
 
 async fn send(film: Film, headers: &HeaderMap) -> Result<Response> {
-    let _ = headers;
-    let opened = read::open(film.file).await?;
-    let size = opened.size;
-    let mut response = axum::body::Body::from_stream(opened.stream(0, size).await?).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("video/mp4"));
+    let mut response = ranges::respond(read::open(film.file).await?, headers, "video/mp4").await?;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=recording.mp4"));
     if let Some(why) = film.broken

@@ -1,8 +1,105 @@
-//! The live view over WebSocket.
+//! The live view over WebSocket, and who looks.
 
 use crate::Desk;
+use crate::error::{Error, Result};
+use crate::view::{self, Door, Entrance, Options};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{Query, State};
+use axum::response::Response;
+use futures_util::{SinkExt, StreamExt, future};
+use hotdesk_api::view::{ViewInfo, ViewQuery, ViewerInfo};
+use std::io;
+use std::sync::atomic::Ordering;
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// What a viewer may send in one message; texts for the clipboard are the longest.
+const LONGEST_MESSAGE: usize = 2 << 20;
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new()
+    OpenApiRouter::new().routes(routes!(watch)).routes(routes!(watch_at_websockify)).routes(routes!(info))
+}
+
+/// The screen, live: RFB (VNC) in binary messages, as noVNC speaks it.
+#[utoipa::path(
+    get,
+    path = "/v1/view",
+    tag = "view",
+    params(ViewQuery),
+    responses((status = 101, description = "RFB 3.8 in binary messages"), (status = 400, description = "Not a WebSocket"))
+)]
+async fn watch(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
+    open(desk, &query, upgrade)
+}
+
+/// The same, under the name that viewers of websockify look for.
+#[utoipa::path(
+    get,
+    path = "/v1/view/websockify",
+    tag = "view",
+    params(ViewQuery),
+    responses((status = 101, description = "RFB 3.8 in binary messages"), (status = 400, description = "Not a WebSocket"))
+)]
+async fn watch_at_websockify(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
+    open(desk, &query, upgrade)
+}
+
+/// Who looks at the desk right now.
+#[utoipa::path(get, path = "/v1/view/info", tag = "view", responses((status = 200, body = ViewInfo)))]
+async fn info(State(desk): State<Desk>) -> Json<ViewInfo> {
+    let viewer = |viewer: std::sync::Arc<view::Viewer>| ViewerInfo {
+        id: viewer.id,
+        from: viewer.from.clone(),
+        view_only: viewer.view_only,
+        seconds: viewer.since.elapsed().as_secs(),
+        frames: viewer.frames.load(Ordering::Relaxed),
+        bytes: viewer.bytes.load(Ordering::Relaxed),
+    };
+    let options = desk.view.options();
+    Json(ViewInfo {
+        viewers: desk.view.viewers().list().into_iter().map(viewer).collect(),
+        most_viewers: options.most_viewers,
+        password: options.password.is_some(),
+        view_only: options.view_only,
+        name: view::name(&desk),
+    })
+}
+
+fn open(desk: Desk, query: &ViewQuery, upgrade: WebSocketUpgrade) -> Result<Response> {
+    if desk.view.viewers().count() >= desk.view.options().most_viewers {
+        return Err(Error::Conflict("as many viewers as are allowed look at this desk already".into()));
+    }
+    let entrance = entrance(desk.view.options(), query);
+    let upgrade = upgrade.protocols(["binary"]).max_message_size(LONGEST_MESSAGE).max_frame_size(LONGEST_MESSAGE);
+    Ok(upgrade.on_upgrade(async move |socket| {
+        let (view, name) = (desk.view.clone(), view::name(&desk));
+        view.attend(desk, &name, bytes(socket), entrance, CancellationToken::new()).await;
+    }))
+}
+
+/// Whoever came this far has shown the desk's token or is on its machine, unless the desk is open to all.
+fn entrance(options: &Options, query: &ViewQuery) -> Entrance {
+    let (full, view_only) = (options.password.clone(), options.view_only_password.clone());
+    let door = if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
+    Entrance { door, from: None, view_only: query.view_only || options.view_only, resize: query.resize || options.resize }
+}
+
+/// A WebSocket as a stream of bytes.
+fn bytes(socket: WebSocket) -> impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {
+    let (sink, stream) = socket.split();
+    let received = stream.filter_map(|message| {
+        future::ready(match message {
+            Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
+            Ok(Message::Close(_)) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+            // Text has no place in RFB; pings are answered below us.
+            Ok(_) => None,
+            Err(e) => Some(Err(io::Error::other(e))),
+        })
+    });
+    let sent = sink.sink_map_err(io::Error::other).with(|bytes: Bytes| future::ready(Ok::<_, io::Error>(Message::Binary(bytes))));
+    tokio::io::join(StreamReader::new(received), SinkWriter::new(CopyToBytes::new(sent)))
 }
