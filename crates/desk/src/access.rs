@@ -6,7 +6,9 @@
 //!          ├─ program  one per program: its last tree and whether that still holds
 //!          │    └─ walk ── ask ── wire     building a tree, thousands of questions at once
 //!          │         └─ sheet              the visible cells of a spreadsheet
-//!          └─ xml      the tree in OSWorld's words
+//!          ├─ xml      the tree in OSWorld's words
+//!          ├─ find     the tree, a part of it, or one element in the words of the native API
+//!          └─ act      doing something to an element
 //! ```
 //!
 //! # When a tree is used again
@@ -25,11 +27,14 @@
 //!
 //! Without XDamage rule 3 cannot be checked, and nothing is used again.
 
+mod act;
 mod ask;
 mod bus;
 mod eyes;
+mod find;
 mod program;
 mod sheet;
+mod stack;
 mod terminal;
 mod tree;
 mod walk;
@@ -42,6 +47,7 @@ use crate::place::Place;
 use bus::Bus;
 use eyes::{Eyes, Seen};
 use futures_util::future::join_all;
+use hotdesk_api::access::{Act, ActReply, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
 use program::{Built, Program};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -98,14 +104,57 @@ impl Access {
         terminal::text(&session).await
     }
 
+    /// The tree, or a part of it, in the words of the native API.
+    pub async fn tree(&self, query: &TreeQuery) -> Result<TreeReply> {
+        let (trees, complete) = self.trees_of(query.app.as_deref()).await?;
+        find::tree(&trees, query, complete)
+    }
+
+    /// The elements for which everything that is asked holds.
+    pub async fn find(&self, request: &FindRequest) -> Result<FindReply> {
+        let (trees, _) = self.trees_of(request.app.as_deref()).await?;
+        find::find(&trees, request)
+    }
+
+    /// The element that a click at a place would meet.
+    pub async fn at(&self, x: i32, y: i32) -> Result<AtReply> {
+        let place = self.inner.place.clone();
+        let top = tokio::task::spawn_blocking(move || stack::at(&place.display, x, y)).await.map_err(crate::Error::internal)??;
+        let Some(top) = top else { return Ok(AtReply { element: None, within: Vec::new() }) };
+        let session = self.session().await?;
+        let owner = match top.pid {
+            Some(pid) => session.bus.program_of(&session.programs().await?, pid).await,
+            None => None,
+        };
+        let trees = self.trees().await?;
+        Ok(find::at(&trees, x, y, Some(&top), owner.as_deref()))
+    }
+
+    /// Does something to an element.
+    pub async fn act(&self, act: &Act) -> Result<ActReply> {
+        let session = self.session().await?;
+        act::act(&session.bus, act).await
+    }
+
     /// The trees of all programs, in the order of the registry. Programs that tell nothing are left out.
     async fn trees(&self) -> Result<Vec<Arc<Built>>> {
+        Ok(self.trees_of(None).await?.0)
+    }
+
+    /// The same for one program only, and whether every program told its tree.
+    async fn trees_of(&self, app: Option<&str>) -> Result<(Vec<Arc<Built>>, bool)> {
         let session = self.session().await?;
-        let programs = session.programs().await?;
-        let alive = join_all(programs.iter().map(|p| p.is_as_announced(&session.bus))).await;
+        let mut programs = session.programs().await?;
+        if let Some(app) = app {
+            let named = join_all(programs.iter().map(|p| p.is_named(&session.bus, app))).await;
+            programs = programs.into_iter().zip(named).filter(|(_, is)| *is).map(|(p, _)| p).collect();
+        }
+        let as_announced = join_all(programs.iter().map(|p| p.is_as_announced(&session.bus))).await;
         self.look(&programs).await;
-        let built = programs.iter().zip(alive).map(|(program, same)| program.tree(&session.bus, same));
-        Ok(join_all(built).await.into_iter().flatten().collect())
+        let built = programs.iter().zip(as_announced).map(|(program, same)| program.tree(&session.bus, same));
+        let built = join_all(built).await;
+        let complete = built.iter().all(Option::is_some);
+        Ok((built.into_iter().flatten().collect(), complete))
     }
 
     async fn session(&self) -> Result<Arc<Session>> {

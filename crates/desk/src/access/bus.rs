@@ -2,6 +2,7 @@
 
 use super::tree::Place;
 use super::lock;
+use super::program::Program;
 use super::walk::{ROOT, place_of};
 use super::words::STATES;
 use crate::error::{Error, Result};
@@ -125,6 +126,19 @@ impl Bus {
         let children: Vec<(&str, ObjectPath<'_>)> = body.deserialize().map_err(down)?;
         let nobody: Arc<str> = "".into();
         Ok(children.iter().filter_map(|r| place_of(&nobody, r)).take(MOST_PROGRAMS).collect())
+    }
+
+    /// Which of the programs is this process.
+    pub(super) async fn program_of(&self, programs: &[Arc<Program>], pid: u32) -> Option<Arc<str>> {
+        let daemon = "org.freedesktop.DBus";
+        for program in programs {
+            let name = &*program.place.bus;
+            let answer = call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, "GetConnectionUnixProcessID", &name).await;
+            if answer.is_ok_and(|a| a.body().deserialize::<u32>().is_ok_and(|p| p == pid)) {
+                return Some(program.place.bus.clone());
+            }
+        }
+        None
     }
 
     /// How many changes the program has announced so far. States announced before are forgotten: whoever

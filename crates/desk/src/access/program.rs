@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use zbus::message::Message;
+use zbus::zvariant::Value;
 
 /// How long a program may be silent while its tree is built: long enough for one that is loading
 /// something, short enough for whoever waits for the desktop.
@@ -68,6 +69,13 @@ impl Program {
             areas: Mutex::new(None),
             painted: AtomicBool::new(true),
         }
+    }
+
+    /// Whether the program has this name; case does not matter.
+    pub(super) async fn is_named(&self, bus: &Bus, name: &str) -> bool {
+        let told = bus.get(&self.place, "org.a11y.atspi.Accessible", "Name", SMALL_QUESTION).await;
+        let told = told.ok().and_then(|m| m.body().deserialize::<Value<'_>>().ok().and_then(|v| String::try_from(v).ok()));
+        told.is_some_and(|n| n.to_lowercase() == name.to_lowercase())
     }
 
     /// Asks for the program's windows. `true` if they are those of the kept tree; after this, all
