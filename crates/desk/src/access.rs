@@ -119,7 +119,8 @@ impl Access {
     /// The element that a click at a place would meet.
     pub async fn at(&self, x: i32, y: i32) -> Result<AtReply> {
         let place = self.inner.place.clone();
-        let top = tokio::task::spawn_blocking(move || stack::at(&place.display, x, y)).await.map_err(crate::Error::internal)??;
+        let top =
+            tokio::task::spawn_blocking(move || stack::at(&place.display, x, y)).await.map_err(crate::Error::internal)??;
         let Some(top) = top else { return Ok(AtReply { element: None, within: Vec::new() }) };
         let session = self.session().await?;
         let owner = match top.pid {
@@ -149,9 +150,9 @@ impl Access {
             let named = join_all(programs.iter().map(|p| p.is_named(&session.bus, app))).await;
             programs = programs.into_iter().zip(named).filter(|(_, is)| *is).map(|(p, _)| p).collect();
         }
-        let as_announced = join_all(programs.iter().map(|p| p.is_as_announced(&session.bus))).await;
+        let windows = join_all(programs.iter().map(|p| p.windows(&session.bus))).await;
         self.look(&programs).await;
-        let built = programs.iter().zip(as_announced).map(|(program, same)| program.tree(&session.bus, same));
+        let built = programs.iter().zip(windows).map(|(program, windows)| program.tree(&session.bus, windows));
         let built = join_all(built).await;
         let complete = built.iter().all(Option::is_some);
         Ok((built.into_iter().flatten().collect(), complete))
@@ -169,8 +170,7 @@ impl Access {
         }
         match Bus::connect(&self.inner.place.bus).await {
             Ok(bus) => {
-                let session =
-                    Arc::new(Session { bus, programs: Mutex::default(), last_use: Mutex::new(Instant::now()) });
+                let session = Arc::new(Session { bus, programs: Mutex::default(), last_use: Mutex::new(Instant::now()) });
                 *reach = Reach::Connected(session.clone());
                 self.rest_when_idle();
                 Ok(session)

@@ -26,7 +26,11 @@ const ON_SCREEN: u32 = 0;
 
 pub(super) async fn act(bus: &Bus, act: &Act) -> Result<ActReply> {
     let id = match act {
-        Act::Invoke { id, .. } | Act::Focus { id } | Act::SetValue { id, .. } | Act::SetText { id, .. } | Act::ScrollTo { id } => id,
+        Act::Invoke { id, .. }
+        | Act::Focus { id }
+        | Act::SetValue { id, .. }
+        | Act::SetText { id, .. }
+        | Act::ScrollTo { id } => id,
     };
     let element = Target { bus, place: parse(id)?, id };
     let can = element.interfaces().await?;
@@ -162,9 +166,10 @@ impl Target<'_> {
             Refusal::Silence => Error::Timeout { what: format!("the program of `{}`", self.id), limit: ANSWER_TIME },
             Refusal::Lost(reason) => down(reason),
             Refusal::Error { name, text } => match name.rsplit('.').next() {
-                Some("UnknownObject" | "UnknownMethod" | "ServiceUnknown" | "NameHasNoOwner" | "UnknownInterface" | "NoReply" | "Disconnected") => {
-                    Error::NotFound(format!("the element `{}` is gone; look for it again", self.id))
-                }
+                Some(
+                    "UnknownObject" | "UnknownMethod" | "ServiceUnknown" | "NameHasNoOwner" | "UnknownInterface" | "NoReply"
+                    | "Disconnected",
+                ) => Error::NotFound(format!("the element `{}` is gone; look for it again", self.id)),
                 _ => Error::Conflict(format!("the program of `{}` refused: {text} ({name})", self.id)),
             },
         }

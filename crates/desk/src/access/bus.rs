@@ -1,8 +1,8 @@
 //! The accessibility bus: finding it, asking the registry, and counting what programs announce.
 
-use super::tree::Place;
 use super::lock;
 use super::program::Program;
+use super::tree::Place;
 use super::walk::{ROOT, place_of};
 use super::words::STATES;
 use crate::error::{Error, Result};
@@ -76,7 +76,8 @@ impl Bus {
             .map_err(down)?;
         // Toolkits look at this when they start. A bus that lacks the property still has a tree.
         let enabled = ("org.a11y.Status", "IsEnabled", Value::from(true));
-        if let Err(e) = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties", "Set", &enabled).await {
+        if let Err(e) = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties", "Set", &enabled).await
+        {
             tracing::debug!("accessibility could not be switched on: {e}");
         }
         let connection = open(&address).await?;
@@ -133,7 +134,8 @@ impl Bus {
         let daemon = "org.freedesktop.DBus";
         for program in programs {
             let name = &*program.place.bus;
-            let answer = call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, "GetConnectionUnixProcessID", &name).await;
+            let answer =
+                call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, "GetConnectionUnixProcessID", &name).await;
             if answer.is_ok_and(|a| a.body().deserialize::<u32>().is_ok_and(|p| p == pid)) {
                 return Some(program.place.bus.clone());
             }
@@ -191,7 +193,10 @@ impl Bus {
 pub(super) enum Refusal {
     Silence,
     /// An error by its D-Bus name.
-    Error { name: String, text: String },
+    Error {
+        name: String,
+        text: String,
+    },
     Lost(String),
 }
 
@@ -257,7 +262,9 @@ async fn call<B: serde::Serialize + DynamicType>(
 }
 
 async fn within<T>(time: Duration, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(time, work).await.unwrap_or_else(|_| Err(down(format!("{what} took longer than {} ms", time.as_millis()))))
+    tokio::time::timeout(time, work)
+        .await
+        .unwrap_or_else(|_| Err(down(format!("{what} took longer than {} ms", time.as_millis()))))
 }
 
 pub(super) fn down(reason: impl ToString) -> Error {

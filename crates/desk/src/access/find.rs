@@ -3,11 +3,9 @@
 use super::program::Built;
 use super::stack::Top;
 use super::tree::{Area, Node, Tree};
-use super::words::{STATES, SHOWING, VISIBLE, state_names};
+use super::words::{SHOWING, STATES, VISIBLE, state_names};
 use crate::error::{Error, Result};
-use hotdesk_api::access::{
-    AtReply, Element, ElementAction, ElementValue, FindReply, FindRequest, TreeQuery, TreeReply,
-};
+use hotdesk_api::access::{AtReply, Element, ElementAction, ElementValue, FindReply, FindRequest, TreeQuery, TreeReply};
 use hotdesk_api::action::Rect;
 use std::sync::Arc;
 
@@ -186,7 +184,12 @@ fn alone(root: &Node, window: &Node, node: &Node) -> Element {
 
 fn element(node: &Node, fields: Fields) -> Element {
     let value = node.value;
-    let value = ElementValue { current: finite(value.current), minimum: finite(value.minimum), maximum: finite(value.maximum), step: finite(value.step) };
+    let value = ElementValue {
+        current: finite(value.current),
+        minimum: finite(value.minimum),
+        maximum: finite(value.maximum),
+        step: finite(value.step),
+    };
     let has_value = node.value != super::tree::Value::default();
     let action = |a: &super::tree::Action| ElementAction {
         name: a.name.to_string(),
@@ -262,3 +265,6 @@ impl Fields {
         Ok(fields)
     }
 }
+
+#[cfg(test)]
+mod tests;

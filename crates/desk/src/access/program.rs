@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use zbus::message::Message;
 use zbus::zvariant::Value;
 
 /// How long a program may be silent while its tree is built: long enough for one that is loading
@@ -55,6 +54,10 @@ pub(super) struct Built {
 }
 
 impl Built {
+    pub(super) fn new(tree: Tree) -> Self {
+        Self { tree, xml: OnceLock::new(), when: Instant::now() }
+    }
+
     pub(super) fn xml(&self) -> &str {
         self.xml.get_or_init(|| xml::application(&self.tree))
     }
@@ -78,23 +81,17 @@ impl Program {
         told.is_some_and(|n| n.to_lowercase() == name.to_lowercase())
     }
 
-    /// Asks for the program's windows. `true` if they are those of the kept tree; after this, all
-    /// announcements that it made so far are counted.
-    pub(super) async fn is_as_announced(&self, bus: &Bus) -> bool {
-        // Being built right now: the one who builds is after us.
-        let Ok(kept) = self.kept.try_lock() else { return true };
-        let Some(built) = kept.built.clone() else { return false };
-        drop(kept);
-        let answer = bus.ask(&self.place, "org.a11y.atspi.Accessible", "GetChildren", &(), SMALL_QUESTION).await;
-        answer.is_ok_and(|answer| self.has_windows(&built.tree, &answer))
-    }
-
-    fn has_windows(&self, tree: &Tree, answer: &Message) -> bool {
+    /// Asks for the program's windows, if there is a tree that may still hold. After this, all announcements
+    /// that it made so far are counted. `None` if it did not say.
+    pub(super) async fn windows(&self, bus: &Bus) -> Option<Vec<Place>> {
+        // A tree that is being built may be older than this request, too.
+        if self.kept.try_lock().is_ok_and(|kept| kept.built.is_none()) {
+            return None;
+        }
+        let answer = bus.ask(&self.place, "org.a11y.atspi.Accessible", "GetChildren", &(), SMALL_QUESTION).await.ok()?;
         let body = answer.body();
-        let Ok(now) = body.deserialize::<Vec<Reference<'_>>>() else { return false };
-        let Some(root) = tree.root() else { return false };
-        let now = now.iter().filter_map(|r| place_of(&self.place.bus, r));
-        tree.children(root).map(|n| n.place.clone()).eq(now)
+        let windows: Vec<Reference<'_>> = body.deserialize().ok()?;
+        Some(windows.iter().filter_map(|r| place_of(&self.place.bus, r)).collect())
     }
 
     /// Notes whether something was painted where this program is.
@@ -110,11 +107,11 @@ impl Program {
     }
 
     /// The tree: the kept one if it still holds, else a new one. `None` if the program tells nothing.
-    pub(super) async fn tree(&self, bus: &Bus, as_announced: bool) -> Option<Arc<Built>> {
+    pub(super) async fn tree(&self, bus: &Bus, windows: Option<Vec<Place>>) -> Option<Arc<Built>> {
         let mut kept = self.kept.lock().await;
         if let Some(built) = &kept.built {
-            let may_hold = as_announced
-                && built.tree.complete
+            let may_hold = built.tree.complete
+                && windows.is_some_and(|w| built.tree.windows().eq(&w))
                 && !self.painted.load(Ordering::Acquire)
                 && built.when.elapsed() < OLDEST;
             if may_hold && self.is_as_told(bus, &built.tree, kept.changes).await {
@@ -132,7 +129,7 @@ impl Program {
             return kept.built.clone();
         }
         *lock(&self.areas) = areas_of(&tree);
-        let built = Arc::new(Built { tree, xml: OnceLock::new(), when });
+        let built = Arc::new(Built { when, ..Built::new(tree) });
         kept.changes = changes;
         kept.built = Some(built.clone());
         Some(built)
@@ -151,7 +148,7 @@ impl Program {
 
     /// Walks the program in a thread of its own.
     pub(super) async fn build(&self, bus: &Bus, scope: Scope, patience: Duration) -> Tree {
-        let peer = self.peer(bus, patience).await;
+        let Ok(peer) = self.peer(bus, patience).await else { return Tree::default() };
         let (place, address) = (self.place.clone(), bus.address.clone());
         let work = move || match Talk::with(place.bus.clone(), peer.as_deref(), address, patience, BUILD_TIME) {
             Ok(mut talk) => walk(&mut talk, place.bus, &place.path, scope),
@@ -163,17 +160,17 @@ impl Program {
         tokio::task::spawn_blocking(work).await.unwrap_or_default()
     }
 
-    async fn peer(&self, bus: &Bus, time: Duration) -> Option<String> {
+    /// Where the program listens by itself, if it does; an error if it says nothing at all.
+    async fn peer(&self, bus: &Bus, time: Duration) -> Result<Option<String>, Refusal> {
         let ask = async || match bus.ask(&self.place, "org.a11y.atspi.Application", "GetApplicationBusAddress", &(), time).await {
             Ok(answer) => {
                 let address = answer.body().deserialize::<String>().unwrap_or_default();
                 Ok(Some(address).filter(|a| !a.is_empty()))
             }
             Err(Refusal::Error { .. }) => Ok(None),
-            // Not an answer: ask again the next time.
             Err(refusal) => Err(refusal),
         };
-        self.peer.get_or_try_init(ask).await.ok().cloned().flatten()
+        self.peer.get_or_try_init(ask).await.cloned()
     }
 }
 
@@ -202,4 +199,57 @@ fn areas_of(tree: &Tree) -> Option<Vec<Area>> {
         }
     }
     Some(areas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn node(path: &str, states: u64) -> Node {
+        Node { states, ..Node::at(Place { bus: ":1.1".into(), path: path.into() }) }
+    }
+
+    fn announced(changes: u64, states: &[(&str, u8, bool)]) -> Announced {
+        let states: HashMap<_, _> = states.iter().map(|(path, bit, set)| (((*path).into(), *bit), *set)).collect();
+        Announced { changes, states }
+    }
+
+    #[test]
+    fn what_the_tree_knows_is_not_disputed() {
+        let tree = Tree { nodes: vec![node("/a", 1 << 4), node("/b", 0)], complete: true };
+        let count = |a: &Announced| disputed(&tree, 3, a).map(|nodes| nodes.len());
+        assert_eq!(count(&announced(3, &[])), Some(0));
+        assert_eq!(count(&announced(3, &[("/a", 4, true), ("/b", 4, false)])), Some(0));
+        assert_eq!(count(&announced(3, &[("/a", 4, false), ("/a", 5, true), ("/b", 4, true)])), Some(2));
+        assert_eq!(count(&announced(4, &[])), None, "more than states changed");
+        assert_eq!(count(&announced(3, &[("/new", 4, true)])), None, "an element that the tree does not have");
+    }
+
+    #[test]
+    fn areas_are_those_not_inside_others() {
+        let with = |area| Node { area: Some(area), ..node("/", 0) };
+        let window = Area { x: 10, y: 10, width: 100, height: 100 };
+        let inside = Area { x: 20, y: 20, width: 10, height: 10 };
+        let menu = Area { x: 100, y: 100, width: 50, height: 50 };
+        let tree = Tree { nodes: vec![node("/", 0), with(window), with(inside), with(menu)], complete: true };
+        assert_eq!(areas_of(&tree), Some(vec![window, menu]));
+        let far_apart = (0..100).map(|i| with(Area { x: i * 10, y: 0, width: 5, height: 5 })).collect();
+        assert_eq!(areas_of(&Tree { nodes: far_apart, complete: true }), None);
+    }
+
+    #[test]
+    fn painting_elsewhere_does_not_matter() {
+        let program = Program::new(Place { bus: ":1.1".into(), path: "/".into() });
+        let seen = |x| Seen { painted: vec![Area { x, y: 0, width: 10, height: 10 }], windows_changed: false };
+        program.painted.store(false, Ordering::Release);
+        *lock(&program.areas) = Some(vec![Area { x: 0, y: 0, width: 100, height: 100 }]);
+        program.screen_changed(&seen(100));
+        assert!(!program.painted.load(Ordering::Acquire));
+        program.screen_changed(&seen(95));
+        assert!(program.painted.load(Ordering::Acquire));
+        program.painted.store(false, Ordering::Release);
+        program.screen_changed(&Seen { painted: Vec::new(), windows_changed: true });
+        assert!(program.painted.load(Ordering::Acquire));
+    }
 }

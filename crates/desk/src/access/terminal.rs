@@ -1,9 +1,9 @@
 //! The text of the terminal that has the focus, found without looking at any other program.
 
 use super::Session;
+use super::tree::{Node, Tree};
 use super::walk::Scope;
 use super::words::{ACTIVE, FOCUSED, FRAME, TERMINAL};
-use super::tree::{Node, Tree};
 use crate::error::Result;
 use futures_util::future::join_all;
 use std::time::Duration;
@@ -49,4 +49,38 @@ fn focused(tree: &Tree) -> Vec<&Node> {
 /// Python's `rstrip`, which takes four separators for space that Unicode does not.
 fn right_stripped(text: &str) -> &str {
     text.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\x1c'..='\x1f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::tree::Place;
+
+    fn node(role: u32, states: u64, children: &[u32]) -> Node {
+        let mut node = Node::at(Place { bus: ":1.1".into(), path: "/".into() });
+        (node.role, node.states, node.children) = (role, states, children.to_vec());
+        node
+    }
+
+    #[test]
+    fn only_focused_terminals_of_active_frames_count() {
+        let nodes = vec![
+            node(75, 0, &[1, 2]),
+            node(FRAME, ACTIVE, &[3]),
+            node(FRAME, 0, &[4]),
+            node(20, 0, &[5, 6]),
+            node(TERMINAL, FOCUSED, &[]),
+            node(TERMINAL, FOCUSED, &[]),
+            node(TERMINAL, 0, &[]),
+        ];
+        let tree = Tree { nodes, complete: true };
+        assert_eq!(focused(&tree).len(), 1);
+        assert!(focused(&Tree::default()).is_empty());
+    }
+
+    #[test]
+    fn space_at_the_end_goes() {
+        assert_eq!(right_stripped(" a b \n\n\u{1f}\u{2003}"), " a b");
+        assert_eq!(right_stripped(" \n"), "");
+    }
 }

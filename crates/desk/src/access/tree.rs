@@ -132,6 +132,11 @@ impl Tree {
         self.nodes.first()
     }
 
+    /// Where the program's windows are found.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = &Place> {
+        self.root().into_iter().flat_map(|root| self.children(root)).map(|window| &window.place)
+    }
+
     pub(crate) fn get(&self, index: u32) -> Option<&Node> {
         self.nodes.get(index as usize)
     }

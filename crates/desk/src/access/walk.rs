@@ -35,18 +35,7 @@ const NULL: &str = "/org/a11y/atspi/null";
 pub(super) type Reference<'a> = (&'a str, ObjectPath<'a>);
 /// What `GetItems` tells of a node: itself, application, parent, index, child count, interfaces, name, role,
 /// description, states.
-type Item<'a> = (
-    Reference<'a>,
-    Reference<'a>,
-    Reference<'a>,
-    i32,
-    i32,
-    Vec<&'a str>,
-    &'a str,
-    u32,
-    &'a str,
-    Vec<u32>,
-);
+type Item<'a> = (Reference<'a>, Reference<'a>, Reference<'a>, i32, i32, Vec<&'a str>, &'a str, u32, &'a str, Vec<u32>);
 
 /// How much of the tree is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -336,7 +325,8 @@ impl Walk<'_> {
             let (node, facts) = (self.nodes.get(at as usize)?, self.facts.get(at as usize)?);
             facts.told.then_some((node.role, node.interfaces, facts.child_count))
         };
-        let Some((role, interfaces, child_count)) = kind(first).filter(|k| Some(*k) == kind(middle) && Some(*k) == kind(last)) else {
+        let Some((role, interfaces, child_count)) = kind(first).filter(|k| Some(*k) == kind(middle) && Some(*k) == kind(last))
+        else {
             return Ok(cells);
         };
         let others: Vec<u32> = cells.iter().copied().filter(|c| ![first, middle, last].contains(c)).collect();
@@ -489,7 +479,11 @@ fn take_detail(node: &mut Node, question: Question, answer: &Answer<'_>) {
         Question::Actions => {
             if let Ok(actions) = answer.read::<Vec<(&str, &str, &str)>>() {
                 // The name here is for people's eyes; the true one is asked for next.
-                let action = |(_, description, keys): (&str, &str, &str)| Action { name: "".into(), description: description.into(), keys: keys.into() };
+                let action = |(_, description, keys): (&str, &str, &str)| Action {
+                    name: "".into(),
+                    description: description.into(),
+                    keys: keys.into(),
+                };
                 node.actions = actions.into_iter().map(action).collect();
             }
         }

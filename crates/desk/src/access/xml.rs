@@ -75,11 +75,7 @@ fn attributes(out: &mut String, node: &Node) {
     }
     // Writing to a String cannot fail.
     if let Some(area) = &node.area {
-        let _ = write!(
-            out,
-            " cp:screencoord=\"({}, {})\" cp:size=\"({}, {})\"",
-            area.x, area.y, area.width, area.height
-        );
+        let _ = write!(out, " cp:screencoord=\"({}, {})\" cp:size=\"({}, {})\"", area.x, area.y, area.width, area.height);
     }
     if node.interfaces.has(super::words::Interfaces::IMAGE) {
         attribute(out, "", "image", "true");
@@ -146,8 +142,7 @@ fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(is_name_start)
         && chars.all(|c| {
-            is_name_start(c)
-                || matches!(c, '-' | '.' | '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}')
+            is_name_start(c) || matches!(c, '-' | '.' | '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}')
         })
 }
 
@@ -163,7 +158,14 @@ fn is_name_start(c: char) -> bool {
 /// below 1e-4 and from 1e16 on, and never without a point or an exponent.
 fn python_float(number: f64) -> String {
     if !number.is_finite() {
-        return if number.is_nan() { "nan" } else if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+        return if number.is_nan() {
+            "nan"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_owned();
     }
     let scientific = format!("{number:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
@@ -236,7 +238,8 @@ mod tests {
         all.area = Some(Area { x: -3, y: 4, width: 50, height: 60 });
         all.text = Some("one\ttwo\nthree\r<\u{1b}".into());
         all.value = Value { current: Some(100.0), minimum: Some(1e-5), maximum: None, step: Some(5.0) };
-        all.actions = vec![action("click it", "first", "a"), action("", "", ""), action("click it", "second", "b"), action("1", "x", "y")];
+        all.actions =
+            vec![action("click it", "first", "a"), action("", "", ""), action("click it", "second", "b"), action("1", "x", "y")];
         let tree = Tree { nodes: vec![all], complete: true };
         assert_eq!(
             application(&tree),

@@ -2,11 +2,11 @@
 
 use crate::Desk;
 use crate::error::{Error, Result};
+use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use hotdesk_api::Problem;
 use hotdesk_api::access::{Act, ActReply, AtQuery, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
 use utoipa_axum::router::OpenApiRouter;
@@ -29,7 +29,7 @@ pub fn router() -> OpenApiRouter<Desk> {
     )
 )]
 async fn tree(State(desk): State<Desk>, query: Result<Query<TreeQuery>, QueryRejection>) -> Result<Json<TreeReply>> {
-    let Query(query) = query.map_err(invalid)?;
+    let Query(query) = query.map_err(|e| Error::Invalid(e.body_text()))?;
     desk.access.tree(&query).await.map(Json)
 }
 
@@ -61,7 +61,7 @@ async fn xml(State(desk): State<Desk>) -> Result<Response> {
     )
 )]
 async fn find(State(desk): State<Desk>, body: Result<Json<FindRequest>, JsonRejection>) -> Result<Json<FindReply>> {
-    let Json(request) = body.map_err(invalid)?;
+    let Json(request) = body.map_err(|e| Error::Invalid(e.body_text()))?;
     desk.access.find(&request).await.map(Json)
 }
 
@@ -78,7 +78,7 @@ async fn find(State(desk): State<Desk>, body: Result<Json<FindRequest>, JsonReje
     )
 )]
 async fn at(State(desk): State<Desk>, query: Result<Query<AtQuery>, QueryRejection>) -> Result<Json<AtReply>> {
-    let Query(query) = query.map_err(invalid)?;
+    let Query(query) = query.map_err(|e| Error::Invalid(e.body_text()))?;
     desk.access.at(query.x, query.y).await.map(Json)
 }
 
@@ -98,10 +98,6 @@ async fn at(State(desk): State<Desk>, query: Result<Query<AtQuery>, QueryRejecti
     )
 )]
 async fn act(State(desk): State<Desk>, body: Result<Json<Act>, JsonRejection>) -> Result<Json<ActReply>> {
-    let Json(request) = body.map_err(invalid)?;
+    let Json(request) = body.map_err(|e| Error::Invalid(e.body_text()))?;
     desk.access.act(&request).await.map(Json)
-}
-
-fn invalid(rejection: impl std::fmt::Display) -> Error {
-    Error::Invalid(rejection.to_string())
 }
