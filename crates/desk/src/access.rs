@@ -20,9 +20,9 @@
 //!    the bus first; as messages of one sender keep their order, everything that it announced before
 //!    its answer has been counted when the answer is there.
 //! 2. It still has the windows that it had (that is the small question).
-//! 3. Nothing was painted where its elements are, except things as thin as a caret, and no
-//!    top-level window came, went, moved, was resized or restacked. Areas change silently in most
-//!    toolkits, but never invisibly.
+//! 3. It painted nothing, except things as thin as a caret, and none of its windows came, went, moved or
+//!    was resized. Areas change silently in most toolkits, but never invisibly. Where it is not known
+//!    who painted, everything that lies there counts.
 //! 4. The tree is younger than [`OLDEST`], in case a program both hides and forgets to announce.
 //!
 //! Without XDamage rule 3 cannot be checked, and nothing is used again.
@@ -34,7 +34,6 @@ mod eyes;
 mod find;
 mod program;
 mod sheet;
-mod stack;
 mod terminal;
 mod tree;
 mod walk;
@@ -119,14 +118,14 @@ impl Access {
     /// The element that a click at a place would meet.
     pub async fn at(&self, x: i32, y: i32) -> Result<AtReply> {
         let place = self.inner.place.clone();
-        let top =
-            tokio::task::spawn_blocking(move || stack::at(&place.display, x, y)).await.map_err(crate::Error::internal)??;
+        let look = move || Eyes::open(&place.display)?.top_at(x, y);
+        let top = tokio::task::spawn_blocking(look).await.map_err(crate::Error::internal)??;
         let Some(top) = top else { return Ok(AtReply { element: None, within: Vec::new() }) };
         let session = self.session().await?;
-        let owner = match top.pid {
-            Some(pid) => session.bus.program_of(&session.programs().await?, pid).await,
-            None => None,
-        };
+        let programs = session.programs().await?;
+        let pids = join_all(programs.iter().map(|p| p.pid(&session.bus))).await;
+        let owner = programs.iter().zip(pids).find(|(_, pid)| pid.is_some() && *pid == top.pid);
+        let owner = owner.map(|(program, _)| program.place.bus.clone());
         let trees = self.trees().await?;
         Ok(find::at(&trees, x, y, Some(&top), owner.as_deref()))
     }
@@ -151,6 +150,7 @@ impl Access {
             programs = programs.into_iter().zip(named).filter(|(_, is)| *is).map(|(p, _)| p).collect();
         }
         let windows = join_all(programs.iter().map(|p| p.windows(&session.bus))).await;
+        join_all(programs.iter().map(|p| p.pid(&session.bus))).await;
         self.look(&programs).await;
         let built = programs.iter().zip(windows).map(|(program, windows)| program.tree(&session.bus, windows));
         let built = join_all(built).await;
@@ -206,27 +206,29 @@ impl Access {
     /// Tells every program what was painted since the last look.
     async fn look(&self, programs: &[Arc<Program>]) {
         let inner = self.inner.clone();
-        let programs = programs.to_vec();
+        let watched = programs.to_vec();
         let look = move || {
             let mut eyes = lock(&inner.eyes);
-            let opened = eyes.is_none();
-            if opened {
-                *eyes = Eyes::open(&inner.place.display).ok();
-            }
-            let seen = eyes.as_mut().and_then(|e| e.look().ok());
-            if seen.is_none() {
+            let seen = match &mut *eyes {
+                Some(open) => open.look(),
+                // What was before they opened was not seen.
+                None => Eyes::watch(&inner.place.display).map(|open| {
+                    *eyes = Some(open);
+                    Seen::blind()
+                }),
+            };
+            let mut seen = seen.unwrap_or_else(|e| {
+                tracing::debug!("the screen can't be watched, so no tree is used again: {e}");
                 *eyes = None;
-            }
-            let blind = Seen { painted: Vec::new(), windows_changed: true };
-            let seen = if opened { blind } else { seen.unwrap_or(blind) };
-            for program in &programs {
+                Seen::blind()
+            });
+            seen.keep_owners(&watched.iter().filter_map(|p| p.known_pid()).collect());
+            for program in &watched {
                 program.screen_changed(&seen);
             }
-            eyes.is_some()
         };
-        let sees = tokio::task::spawn_blocking(look).await.unwrap_or(false);
-        if !sees {
-            tracing::debug!("the screen can't be watched: no tree is used again");
+        if tokio::task::spawn_blocking(look).await.is_err() {
+            programs.iter().for_each(|p| p.screen_changed(&Seen::blind()));
         }
     }
 }

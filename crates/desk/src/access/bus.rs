@@ -1,7 +1,6 @@
 //! The accessibility bus: finding it, asking the registry, and counting what programs announce.
 
 use super::lock;
-use super::program::Program;
 use super::tree::Place;
 use super::walk::{ROOT, place_of};
 use super::words::STATES;
@@ -129,18 +128,12 @@ impl Bus {
         Ok(children.iter().filter_map(|r| place_of(&nobody, r)).take(MOST_PROGRAMS).collect())
     }
 
-    /// Which of the programs is this process.
-    pub(super) async fn program_of(&self, programs: &[Arc<Program>], pid: u32) -> Option<Arc<str>> {
+    /// The process behind a name.
+    pub(super) async fn pid_of(&self, program: &str) -> Option<u32> {
         let daemon = "org.freedesktop.DBus";
-        for program in programs {
-            let name = &*program.place.bus;
-            let answer =
-                call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, "GetConnectionUnixProcessID", &name).await;
-            if answer.is_ok_and(|a| a.body().deserialize::<u32>().is_ok_and(|p| p == pid)) {
-                return Some(program.place.bus.clone());
-            }
-        }
-        None
+        let member = "GetConnectionUnixProcessID";
+        let answer = call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, member, &program).await.ok()?;
+        answer.body().deserialize().ok()
     }
 
     /// How many changes the program has announced so far. States announced before are forgotten: whoever

@@ -1,7 +1,7 @@
 //! The tree in the words of the native API: the whole, what is looked for, what is at a point.
 
+use super::eyes::Shape;
 use super::program::Built;
-use super::stack::Top;
 use super::tree::{Area, Node, Tree};
 use super::words::{SHOWING, STATES, VISIBLE, state_names};
 use crate::error::{Error, Result};
@@ -143,7 +143,7 @@ impl<'r> Wanted<'r> {
 }
 
 /// The smallest element at a point, within the program and the window that are on top there.
-pub(super) fn at(trees: &[Arc<Built>], x: i32, y: i32, top: Option<&Top>, bus: Option<&str>) -> AtReply {
+pub(super) fn at(trees: &[Arc<Built>], x: i32, y: i32, top: Option<&Shape>, bus: Option<&str>) -> AtReply {
     let of_top = |b: &&Arc<Built>| bus.is_none_or(|bus| b.tree.root().is_some_and(|r| *r.place.bus == *bus));
     let mut best: Option<(i64, Vec<&Node>)> = None;
     for built in trees.iter().filter(of_top) {

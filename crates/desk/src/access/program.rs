@@ -30,6 +30,7 @@ pub(super) struct Program {
     pub(super) place: Place,
     /// Where it listens by itself; asked for once.
     peer: tokio::sync::OnceCell<Option<String>>,
+    pid: tokio::sync::OnceCell<Option<u32>>,
     /// Held while the tree is built.
     kept: tokio::sync::Mutex<Kept>,
     /// Where it shows something, for the eyes. `None`: unknown, so everywhere.
@@ -68,6 +69,7 @@ impl Program {
         Self {
             place,
             peer: tokio::sync::OnceCell::new(),
+            pid: tokio::sync::OnceCell::new(),
             kept: tokio::sync::Mutex::default(),
             areas: Mutex::new(None),
             painted: AtomicBool::new(true),
@@ -94,14 +96,26 @@ impl Program {
         Some(windows.iter().filter_map(|r| place_of(&self.place.bus, r)).collect())
     }
 
-    /// Notes whether something was painted where this program is.
+    /// The process; `None` if the bus does not know it.
+    pub(super) async fn pid(&self, bus: &Bus) -> Option<u32> {
+        *self.pid.get_or_init(|| bus.pid_of(&self.place.bus)).await
+    }
+
+    pub(super) fn known_pid(&self) -> Option<u32> {
+        self.pid.get().copied().flatten()
+    }
+
+    /// Notes whether this program painted something, or may have.
     pub(super) fn screen_changed(&self, seen: &Seen) {
-        let touched = seen.windows_changed
-            || match &*lock(&self.areas) {
-                None => !seen.painted.is_empty(),
-                Some(areas) => seen.painted.iter().any(|p| areas.iter().any(|a| a.meets(p))),
-            };
-        if touched {
+        let meets = |painted: &[Area]| match &*lock(&self.areas) {
+            None => !painted.is_empty(),
+            Some(areas) => painted.iter().any(|p| areas.iter().any(|a| a.meets(p))),
+        };
+        let by_owner = match self.known_pid() {
+            Some(pid) => seen.owners.contains(&pid),
+            None => meets(&seen.painted),
+        };
+        if seen.blind || by_owner || meets(&seen.unowned) {
             self.painted.store(true, Ordering::Release);
         }
     }
@@ -239,17 +253,21 @@ mod tests {
     }
 
     #[test]
-    fn painting_elsewhere_does_not_matter() {
+    fn painting_of_others_does_not_matter() {
         let program = Program::new(Place { bus: ":1.1".into(), path: "/".into() });
-        let seen = |x| Seen { painted: vec![Area { x, y: 0, width: 10, height: 10 }], windows_changed: false };
-        program.painted.store(false, Ordering::Release);
+        let touches = |seen: Seen| {
+            program.painted.store(false, Ordering::Release);
+            program.screen_changed(&seen);
+            program.painted.load(Ordering::Acquire)
+        };
+        let spot = |x| vec![Area { x, y: 0, width: 10, height: 10 }];
         *lock(&program.areas) = Some(vec![Area { x: 0, y: 0, width: 100, height: 100 }]);
-        program.screen_changed(&seen(100));
-        assert!(!program.painted.load(Ordering::Acquire));
-        program.screen_changed(&seen(95));
-        assert!(program.painted.load(Ordering::Acquire));
-        program.painted.store(false, Ordering::Release);
-        program.screen_changed(&Seen { painted: Vec::new(), windows_changed: true });
-        assert!(program.painted.load(Ordering::Acquire));
+        assert!(touches(Seen::blind()));
+        assert!(touches(Seen { painted: spot(50), owners: [7].into(), ..Seen::default() }), "its process is not known yet");
+        program.pid.set(Some(7)).unwrap();
+        assert!(touches(Seen { painted: spot(50), owners: [7].into(), ..Seen::default() }));
+        assert!(!touches(Seen { painted: spot(50), owners: [8].into(), ..Seen::default() }));
+        assert!(touches(Seen { painted: spot(50), unowned: spot(50), ..Seen::default() }));
+        assert!(!touches(Seen { painted: spot(100), unowned: spot(100), ..Seen::default() }));
     }
 }
