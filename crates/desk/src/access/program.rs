@@ -21,8 +21,8 @@ const LITTLE_PATIENCE: Duration = Duration::from_millis(400);
 const BUILD_TIME: Duration = Duration::from_secs(8);
 /// For the small question whether a tree still holds. A program that is busier than that is doing something.
 const SMALL_QUESTION: Duration = Duration::from_millis(400);
-/// States that are worth asking for; a program that announced more has really changed.
-const MOST_DISPUTED: usize = 16;
+/// Nodes that are worth asking for; a program that announced more has really changed.
+const MOST_DISPUTED: usize = 32;
 /// More places where a program shows something are taken as "everywhere".
 const MOST_AREAS: usize = 64;
 
@@ -149,13 +149,15 @@ impl Program {
         Some(built)
     }
 
-    /// Whether the tree holds after what was announced since its walk began. What is announced about states
-    /// is checked: GTK says of some buttons that they are checked, each time when asked, and they are not.
+    /// Whether the tree holds after what was announced since its walk began. News about roles and states is
+    /// checked: GTK says of some buttons that they are checked, each time when asked, and they are not.
     async fn is_as_told(&self, bus: &Bus, tree: &Tree, changes: u64) -> bool {
         let Some(disputed) = disputed(tree, changes, &bus.announced(&self.place.bus)) else { return false };
         let check = async |node: Node| {
-            let answer = bus.ask(&node.place, "org.a11y.atspi.Accessible", "GetState", &(), SMALL_QUESTION).await;
-            answer.is_ok_and(|a| a.body().deserialize::<Vec<u32>>().is_ok_and(|s| states_of(&s) == node.states))
+            let ask = |member| bus.ask(&node.place, "org.a11y.atspi.Accessible", member, &(), SMALL_QUESTION);
+            let (states, role) = tokio::join!(ask("GetState"), ask("GetRole"));
+            states.is_ok_and(|a| a.body().deserialize::<Vec<u32>>().is_ok_and(|s| states_of(&s) == node.states))
+                && role.is_ok_and(|a| a.body().deserialize::<u32>().is_ok_and(|r| r == node.role))
         };
         join_all(disputed.into_iter().map(check)).await.into_iter().all(|same| same)
     }
@@ -188,17 +190,24 @@ impl Program {
     }
 }
 
-/// The nodes whose states are not what was announced since the tree's walk began. `None` if more than
-/// states changed, or too much to ask for.
+/// The nodes about which something else was announced since the tree's walk began than the tree says.
+/// `None` if more changed than can be asked for.
 fn disputed(tree: &Tree, changes: u64, announced: &Announced) -> Option<Vec<Node>> {
-    let mut nodes: Vec<Node> = Vec::new();
+    let find = |path: &str| tree.nodes.iter().find(|n| *n.place.path == *path);
+    let mut nodes: Vec<&Node> = Vec::new();
     for ((path, bit), set) in &announced.states {
-        let node = tree.nodes.iter().find(|n| n.place.path == *path)?;
-        if (node.states >> bit & 1 == 1) != *set && nodes.iter().all(|n| n.place != node.place) {
-            nodes.push(Node { children: Vec::new(), ..node.clone() });
+        let node = find(path)?;
+        if (node.states >> bit & 1 == 1) != *set {
+            nodes.push(node);
         }
     }
-    (announced.changes == changes && nodes.len() <= MOST_DISPUTED).then_some(nodes)
+    for path in &announced.roles {
+        nodes.push(find(path)?);
+    }
+    nodes.sort_unstable_by(|a, b| a.place.path.cmp(&b.place.path));
+    nodes.dedup_by(|a, b| a.place == b.place);
+    let few = announced.changes == changes && nodes.len() <= MOST_DISPUTED;
+    few.then(|| nodes.into_iter().map(|n| Node { children: Vec::new(), ..n.clone() }).collect())
 }
 
 /// The places where a program shows something, each not inside another that came before.
@@ -226,7 +235,7 @@ mod tests {
 
     fn announced(changes: u64, states: &[(&str, u8, bool)]) -> Announced {
         let states: HashMap<_, _> = states.iter().map(|(path, bit, set)| (((*path).into(), *bit), *set)).collect();
-        Announced { changes, states }
+        Announced { changes, states, ..Announced::default() }
     }
 
     #[test]
@@ -236,6 +245,7 @@ mod tests {
         assert_eq!(count(&announced(3, &[])), Some(0));
         assert_eq!(count(&announced(3, &[("/a", 4, true), ("/b", 4, false)])), Some(0));
         assert_eq!(count(&announced(3, &[("/a", 4, false), ("/a", 5, true), ("/b", 4, true)])), Some(2));
+        assert_eq!(count(&Announced { roles: ["/b".into()].into(), ..announced(3, &[("/b", 4, true)]) }), Some(1));
         assert_eq!(count(&announced(4, &[])), None, "more than states changed");
         assert_eq!(count(&announced(3, &[("/new", 4, true)])), None, "an element that the tree does not have");
     }
