@@ -194,7 +194,9 @@ impl View {
         let terms =
             Terms { viewer: presence.viewer.clone(), size, resize: entrance.resize, encoders: Arc::clone(&self.0.encoders) };
         match session::run(stream, stage, terms).await {
-            ending @ (Ending::Malformed(_) | Ending::Failed(_) | Ending::TooSlow) => tracing::warn!(from, %ending, "a viewer was dropped"),
+            ending @ (Ending::Malformed(_) | Ending::Failed(_) | Ending::TooSlow) => {
+                tracing::warn!(from, %ending, "a viewer was dropped")
+            }
             ending => tracing::info!(from, %ending, "a viewer left"),
         }
     }
@@ -206,7 +208,9 @@ async fn screen_size(stage: &impl Stage) -> Result<Size> {
     loop {
         match stage.frame().await {
             Ok(look) => return Ok(look.frame.size()),
-            Err(Error::Unavailable { .. } | Error::Timeout { .. }) if Instant::now() < end => sleep(Duration::from_millis(200)).await,
+            Err(Error::Unavailable { .. } | Error::Timeout { .. }) if Instant::now() < end => {
+                sleep(Duration::from_millis(200)).await
+            }
             Err(reason) => return Err(reason),
         }
     }
@@ -219,7 +223,8 @@ pub(crate) fn name(desk: &Desk) -> String {
 
 /// Offers the view over TCP until `shutdown`.
 pub async fn serve(desk: Desk, addr: SocketAddr, shutdown: CancellationToken) -> Result<()> {
-    let listener = TcpListener::bind(addr).await.map_err(|e| Error::Conflict(format!("can't listen for VNC viewers on {addr}: {e}")))?;
+    let listener =
+        TcpListener::bind(addr).await.map_err(|e| Error::Conflict(format!("can't listen for VNC viewers on {addr}: {e}")))?;
     serve_on(listener, desk, shutdown).await;
     Ok(())
 }
@@ -249,7 +254,8 @@ async fn accept<S: Stage>(listener: TcpListener, view: View, stage: S, name: &st
         };
         tune(&stream);
         let options = view.options();
-        let entrance = Entrance { door: view.door(from.ip()), from: Some(from), view_only: options.view_only, resize: options.resize };
+        let entrance =
+            Entrance { door: view.door(from.ip()), from: Some(from), view_only: options.view_only, resize: options.resize };
         let (view, stage, name, shutdown) = (view.clone(), stage.clone(), name.to_owned(), shutdown.clone());
         sessions.spawn(async move { view.attend(stage, &name, stream, entrance, shutdown).await });
     }

@@ -118,7 +118,9 @@ impl<S: Stage> Ears<S> {
             match reader.read_buf(&mut parser.buffer).await {
                 Ok(0) => return Ending::Left,
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::ConnectionReset => return Ending::Left,
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ending::Left;
+                }
                 Err(e) => return e.into(),
             }
         }

@@ -61,9 +61,15 @@ const CLIPBOARD_LIMIT: Duration = Duration::from_secs(2);
 pub enum Order {
     Format(Wanted),
     Wishes(Box<Wishes>),
-    Request { incremental: bool, area: Rect },
+    Request {
+        incremental: bool,
+        area: Rect,
+    },
     Continuous(Option<Rect>),
-    Fence { flags: u32, payload: Bytes },
+    Fence {
+        flags: u32,
+        payload: Bytes,
+    },
     Resize(Size),
     /// The clipboard's text is wanted.
     ClipboardText,
@@ -77,7 +83,10 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Note {
     /// Why the size is told, and whether the viewer's wish for another was fulfilled.
-    Size { reason: u16, status: u16 },
+    Size {
+        reason: u16,
+        status: u16,
+    },
     ExtendedButtons,
 }
 

@@ -37,8 +37,8 @@ pub(super) const ENGINE: HeaderName = HeaderName::from_static("x-hotdesk-engine"
 pub(super) async fn execute(State(desk): State<Engines>, fields: Fields) -> Answer {
     let wanted = Wanted::read(&fields, &desk.place)?;
     to_its_end(async move {
-        let ran = wanted.run(&desk).await?;
-        Ok(ran.label(json(&ran.value("success"))))
+        let (engine, value) = wanted.run(&desk).await?.into_value();
+        Ok(label(engine, json(&value)))
     })
     .await
 }
@@ -47,14 +47,13 @@ pub(super) async fn execute_with_verification(State(desk): State<Engines>, field
     let wanted = Wanted::read(&fields, &desk.place)?;
     let verification = Verification::read(&fields)?;
     to_its_end(async move {
-        let ran = wanted.run(&desk).await?;
-        let mut value = ran.value("success");
-        let Some(verification) = verification else { return Ok(ran.label(json(&value))) };
+        let (engine, mut value) = wanted.run(&desk).await?.into_value();
+        let Some(verification) = verification else { return Ok(label(engine, json(&value))) };
         match verification.wait(&desk).await {
             Some(seconds) => {
                 value["verification"] = "passed".into();
                 value["wait_time"] = json!(seconds);
-                Ok(ran.label(json(&value)))
+                Ok(label(engine, json(&value)))
             }
             None => {
                 value["status"] = "verification_failed".into();
@@ -247,7 +246,7 @@ pub(super) struct Ran {
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) code: i32,
-    engine: &'static str,
+    pub(super) engine: &'static str,
 }
 
 impl Ran {
@@ -263,15 +262,20 @@ impl Ran {
         Self { stdout: python::decode(output.stdout), stderr, code: output.status.code(), engine }
     }
 
-    fn value(&self, status: &str) -> Value {
-        json!({"status": status, "output": self.stdout, "error": self.stderr, "returncode": self.code})
+    /// The way that it took, and the answer of `/execute`. Moved, not copied: it may be large.
+    fn into_value(self) -> (&'static str, Value) {
+        let value = json!({"status": "success", "output": null, "error": null, "returncode": self.code});
+        let Value::Object(mut fields) = value else { return (self.engine, value) };
+        fields.insert("output".into(), self.stdout.into());
+        fields.insert("error".into(), self.stderr.into());
+        (self.engine, Value::Object(fields))
     }
+}
 
-    /// Adds the header that tells which way the program took.
-    pub(super) fn label(&self, mut response: Response) -> Response {
-        response.headers_mut().insert(ENGINE, HeaderValue::from_static(self.engine));
-        response
-    }
+/// Adds the header that tells which way a program took.
+pub(super) fn label(engine: &'static str, mut response: Response) -> Response {
+    response.headers_mut().insert(ENGINE, HeaderValue::from_static(engine));
+    response
 }
 
 /// What must become true after a command.

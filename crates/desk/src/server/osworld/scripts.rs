@@ -3,7 +3,7 @@
 use super::Engines;
 use super::answer::{Answer, Refusal, json};
 use super::body::Fields;
-use super::command::{Ran, failure_text, natively, to_its_end};
+use super::command::{Ran, failure_text, label, natively, to_its_end};
 use super::python;
 use crate::error::Error;
 use crate::place::Place;
@@ -38,7 +38,7 @@ pub(super) async fn run_python(State(desk): State<Engines>, fields: Fields) -> A
             Err(Error::Timeout { .. }) => return Err(python_too_slow()),
             Err(e) => return Err(e.into()),
         };
-        Ok(ran.label(json(&python_answer(&ran))))
+        Ok(label(ran.engine, json(&python_answer(&ran))))
     })
     .await
 }
@@ -123,7 +123,7 @@ pub(super) async fn run_bash_script(State(desk): State<Engines>, fields: Fields)
                 let status = if ran.code == 0 { "success" } else { "error" };
                 // What was merged is in the output; what is left in `stderr` is our own note.
                 let all = ran.stdout.clone() + &ran.stderr;
-                Ok(ran.label(json(&json!({"status": status, "output": all, "error": "", "returncode": ran.code}))))
+                Ok(label(ran.engine, json(&json!({"status": status, "output": all, "error": "", "returncode": ran.code}))))
             }
             Err(Failure::TimedOut { .. }) => {
                 Err(server_error(&format!("Script execution timed out after {} seconds", python::number(&timeout))))
