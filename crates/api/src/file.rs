@@ -1,1 +1,241 @@
-//! Files of a desk: entries, listings, changes.
+//! Files of a desk.
+//!
+//! Paths in requests are absolute, or start with `~/`, or are relative to the desk's home.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// What a name in a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    BlockDevice,
+    CharDevice,
+}
+
+/// A file, a directory or a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileInfo {
+    /// The absolute path. Bytes that are not UTF-8 are shown as `�`.
+    pub path: String,
+    /// The last part of the path.
+    pub name: String,
+    pub kind: FileKind,
+    /// Bytes.
+    pub size: u64,
+    /// Permissions, octal: `0644`.
+    pub mode: String,
+    /// The number of the owner.
+    pub user: u32,
+    /// The number of the owning group.
+    pub group: u32,
+    /// When its content changed last, in milliseconds since 1970.
+    pub modified_ms: i64,
+    /// Where a symlink points, as written in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+/// What is in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileList {
+    /// The directory's absolute path.
+    pub path: String,
+    /// Sorted by path; a directory comes before what is in it.
+    pub entries: Vec<FileInfo>,
+    /// True if there is more than the limit allows to list.
+    pub truncated: bool,
+    /// Directories below that can't be read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A directory that can't be listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unreadable {
+    pub path: String,
+    pub reason: String,
+}
+
+/// Which file.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FilePath {
+    /// Absolute, `~/…`, or relative to the desk's home.
+    pub path: String,
+}
+
+/// Which file to describe.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StatFile {
+    /// Absolute, `~/…`, or relative to the desk's home.
+    pub path: String,
+    /// Whether a symlink is followed.
+    #[serde(default)]
+    #[param(default = false)]
+    pub follow: bool,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListFiles {
+    /// Absolute, `~/…`, or relative to the desk's home, which is the default.
+    #[serde(default = "home")]
+    pub path: String,
+    /// How many levels of directories: 1 lists the directory alone.
+    #[serde(default = "one")]
+    #[param(default = 1, minimum = 1, maximum = 64)]
+    pub depth: u32,
+    /// Whether names that start with a dot are listed.
+    #[serde(default = "yes")]
+    #[param(default = true)]
+    pub hidden: bool,
+}
+
+/// How to write a file.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WriteFile {
+    /// Absolute, `~/…`, or relative to the desk's home.
+    pub path: String,
+    /// Permissions, octal: `0644`. Default: those of the file that is replaced, else `0644`.
+    #[serde(default)]
+    pub mode: Option<String>,
+    /// Whether missing parent directories are made.
+    #[serde(default)]
+    #[param(default = false)]
+    pub make_parents: bool,
+}
+
+/// A file as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Written {
+    /// The absolute path.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// True if there was no file of this name before.
+    pub created: bool,
+}
+
+/// What to delete.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DeleteFile {
+    /// Absolute, `~/…`, or relative to the desk's home. A symlink is deleted itself.
+    pub path: String,
+    /// Whether a directory is deleted with all that is in it.
+    #[serde(default)]
+    #[param(default = false)]
+    pub recursive: bool,
+}
+
+/// A directory to make.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MakeDirectory {
+    pub path: String,
+    /// Make missing parents too, and be content if the directory exists.
+    #[serde(default)]
+    pub make_parents: bool,
+    /// Permissions, octal: `0755`.
+    #[serde(default)]
+    pub mode: Option<String>,
+}
+
+/// What to move or copy, and where.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveFile {
+    pub from: String,
+    /// The new path itself, not the directory to put it in.
+    pub to: String,
+    /// Replace a file that is there.
+    #[serde(default)]
+    pub overwrite: bool,
+    /// Make missing parents of `to`.
+    #[serde(default)]
+    pub make_parents: bool,
+}
+
+/// What was unpacked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unpacked {
+    /// The directory's absolute path.
+    pub path: String,
+    /// How many files, directories and links.
+    pub entries: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// What to watch.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WatchFiles {
+    /// A directory or a file.
+    pub path: String,
+    /// Whether directories below are watched too.
+    #[serde(default)]
+    #[param(default = false)]
+    pub recursive: bool,
+}
+
+/// Something happened to a watched file. The stream's first event is `watching`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WatchEvent {
+    /// Changes from now on are told.
+    Watching {
+        path: String,
+    },
+    Created {
+        path: String,
+    },
+    /// Its content was written.
+    Modified {
+        path: String,
+    },
+    /// Its permissions, owner or times changed.
+    Attributes {
+        path: String,
+    },
+    Removed {
+        path: String,
+    },
+    Renamed {
+        from: String,
+        to: String,
+    },
+    /// Changes came faster than they were read, and some were lost: list the directory again.
+    Overflow,
+    /// The watch ended.
+    Failed {
+        reason: String,
+    },
+}
+
+fn home() -> String {
+    "~".into()
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}

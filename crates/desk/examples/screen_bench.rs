@@ -19,16 +19,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).or_else(|| std::env::var("DISPLAY").ok()).ok_or("say which display, for example :99")?;
     let display = Display { number: name.trim_start_matches(':').parse()?, cookie: None };
     let mut painter = Painter::new(&display)?;
-    let place = Place {
-        display,
-        home: "/".into(),
-        runtime_dir: "/".into(),
-        bus: String::new(),
-        env: std::collections::BTreeMap::new(),
-    };
+    let place =
+        Place { display, home: "/".into(), runtime_dir: "/".into(), bus: String::new(), env: std::collections::BTreeMap::new() };
     let screen = Screen::new(Arc::new(place));
     let size = screen.size().await?;
-    eprintln!("{}×{}, median / 90th percentile of {ROUNDS} in ms, KB", size.width, size.height);
+    eprintln!("{}×{}, median and 90th percentile of {ROUNDS} in ms, CPU ms, KB", size.width, size.height);
 
     let png = ShotRequest { cursor: Cursor::Osworld, ..Default::default() };
     measure(&screen, "unchanged", &png, || Ok(())).await?;
@@ -54,19 +49,30 @@ async fn measure(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut times = Vec::new();
     let mut length = 0;
+    let mut before = 0;
     for round in 0..ROUNDS + 3 {
         change()?;
         let start = Instant::now();
         let shot = screen.shot(request.clone()).await?;
-        if round >= 3 {
+        if round == 2 {
+            before = cpu_ms()?;
+        } else if round > 2 {
             times.push(start.elapsed());
         }
         length = shot.bytes.len();
     }
     times.sort();
     let ms = |t: Duration| t.as_secs_f64() * 1000.0;
-    eprintln!("{what:24} {:8.3} {:8.3} {:8}", ms(times[ROUNDS / 2]), ms(times[ROUNDS * 9 / 10]), length / 1024);
+    let cpu = (cpu_ms()? - before) as f64 / ROUNDS as f64;
+    eprintln!("{what:24} {:8.3} {:8.3} {cpu:8.2} {:8}", ms(times[ROUNDS / 2]), ms(times[ROUNDS * 9 / 10]), length / 1024);
     Ok(())
+}
+
+/// Processor time of all threads of this process, in steps of 10 ms.
+fn cpu_ms() -> Result<u64, Box<dyn std::error::Error>> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    Ok((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10)
 }
 
 /// Eight clients at once on an unchanged screen.
@@ -87,6 +93,9 @@ async fn parallel(screen: &Screen, request: &ShotRequest) -> Result<(), Box<dyn 
         client.await??;
     }
     eprintln!("8 clients: {:.0} pictures a second", 4000.0 / start.elapsed().as_secs_f64());
+    let memory = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let pss = memory.lines().find(|line| line.starts_with("Pss:")).unwrap_or_default();
+    eprintln!("memory: {pss}");
     Ok(())
 }
 

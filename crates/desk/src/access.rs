@@ -1,28 +1,202 @@
 //! Accessibility: the tree of the desk's programs over AT-SPI.
+//!
+//! ```text
+//!   Access ── bus      the registry, and a count of what each program announced
+//!          ├─ eyes     what was painted on the screen since the last look
+//!          ├─ program  one per program: its last tree and whether that still holds
+//!          │    └─ walk ── ask ── wire     building a tree, thousands of questions at once
+//!          │         └─ sheet              the visible cells of a spreadsheet
+//!          └─ xml      the tree in OSWorld's words
+//! ```
+//!
+//! # When a tree is used again
+//!
+//! A tree is kept for each program, and given out again only if all of this holds; otherwise that
+//! program is walked anew:
+//!
+//! 1. The program announced nothing since the walk *began*. It is asked one small question through
+//!    the bus first; as messages of one sender keep their order, everything that it announced before
+//!    its answer has been counted when the answer is there.
+//! 2. It still has the windows that it had (that is the small question).
+//! 3. Nothing was painted where its elements are, except things as thin as a caret, and no
+//!    top-level window came, went, moved, was resized or restacked. Areas change silently in most
+//!    toolkits, but never invisibly.
+//! 4. The tree is younger than [`OLDEST`], in case a program both hides and forgets to announce.
+//!
+//! Without XDamage rule 3 cannot be checked, and nothing is used again.
 
-use crate::error::{Error, Result};
+mod ask;
+mod bus;
+mod eyes;
+mod program;
+mod sheet;
+mod terminal;
+mod tree;
+mod walk;
+mod wire;
+mod words;
+mod xml;
+
+use crate::error::Result;
 use crate::place::Place;
-use std::sync::Arc;
+use bus::Bus;
+use eyes::{Eyes, Seen};
+use futures_util::future::join_all;
+use program::{Built, Program};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// No tree is given out for longer without looking again at all of it.
+const OLDEST: Duration = Duration::from_secs(5);
+/// When nobody asked for this long, trees are dropped and programs need no longer announce things.
+const IDLE: Duration = Duration::from_secs(60);
+/// After a failure to reach the bus, the next try.
+const TRY_AGAIN: Duration = Duration::from_millis(300);
 
 /// The accessibility engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Access {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     place: Arc<Place>,
+    /// Held while connecting, so that many requests make one connection.
+    session: tokio::sync::Mutex<Reach>,
+    eyes: Mutex<Option<Eyes>>,
+}
+
+/// Whether the bus is reached.
+enum Reach {
+    Not,
+    Failed(crate::Error, Instant),
+    Connected(Arc<Session>),
+}
+
+/// Everything that lives as long as one connection to the bus.
+struct Session {
+    bus: Bus,
+    programs: Mutex<HashMap<Box<str>, Arc<Program>>>,
+    last_use: Mutex<Instant>,
 }
 
 impl Access {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { place }
+        Self { inner: Arc::new(Inner { place, session: tokio::sync::Mutex::new(Reach::Not), eyes: Mutex::new(None) }) }
     }
 
     /// The whole desktop as the XML that OSWorld's server answers.
     pub async fn osworld_xml(&self) -> Result<String> {
-        let _ = &self.place;
-        Err(Error::internal("access"))
+        let trees = self.trees().await?;
+        Ok(xml::document(trees.iter().map(|t| t.xml())))
     }
 
     /// The text of the active gnome-terminal, as OSWorld's `/terminal` answers it.
     pub async fn terminal_text(&self) -> Result<Option<String>> {
-        Err(Error::internal("access"))
+        let session = self.session().await?;
+        terminal::text(&session).await
     }
+
+    /// The trees of all programs, in the order of the registry. Programs that tell nothing are left out.
+    async fn trees(&self) -> Result<Vec<Arc<Built>>> {
+        let session = self.session().await?;
+        let programs = session.programs().await?;
+        let alive = join_all(programs.iter().map(|p| p.is_as_announced(&session.bus))).await;
+        self.look(&programs).await;
+        let built = programs.iter().zip(alive).map(|(program, same)| program.tree(&session.bus, same));
+        Ok(join_all(built).await.into_iter().flatten().collect())
+    }
+
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut reach = self.inner.session.lock().await;
+        match &*reach {
+            Reach::Connected(session) if session.bus.is_alive() => {
+                *lock(&session.last_use) = Instant::now();
+                return Ok(session.clone());
+            }
+            Reach::Failed(error, when) if when.elapsed() < TRY_AGAIN => return Err(error.clone()),
+            _ => {}
+        }
+        match Bus::connect(&self.inner.place.bus).await {
+            Ok(bus) => {
+                let session = Arc::new(Session { bus, programs: Mutex::default(), last_use: Mutex::new(Instant::now()) });
+                *reach = Reach::Connected(session.clone());
+                self.rest_when_idle();
+                Ok(session)
+            }
+            Err(error) => {
+                *reach = Reach::Failed(error.clone(), Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// Drops the session and the eyes after a while without use.
+    fn rest_when_idle(&self) {
+        let inner = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE / 2).await;
+                let Some(inner) = inner.upgrade() else { return };
+                let mut reach = inner.session.lock().await;
+                let idle = match &*reach {
+                    Reach::Connected(session) => lock(&session.last_use).elapsed() >= IDLE,
+                    _ => true,
+                };
+                if idle {
+                    *reach = Reach::Not;
+                    *lock(&inner.eyes) = None;
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Tells every program what was painted since the last look.
+    async fn look(&self, programs: &[Arc<Program>]) {
+        let inner = self.inner.clone();
+        let programs = programs.to_vec();
+        let look = move || {
+            let mut eyes = lock(&inner.eyes);
+            let opened = eyes.is_none();
+            if opened {
+                *eyes = Eyes::open(&inner.place.display).ok();
+            }
+            let seen = eyes.as_mut().and_then(|e| e.look().ok());
+            if seen.is_none() {
+                *eyes = None;
+            }
+            let blind = Seen { painted: Vec::new(), windows_changed: true };
+            let seen = if opened { blind } else { seen.unwrap_or(blind) };
+            for program in &programs {
+                program.screen_changed(&seen);
+            }
+            eyes.is_some()
+        };
+        let sees = tokio::task::spawn_blocking(look).await.unwrap_or(false);
+        if !sees {
+            tracing::debug!("the screen can't be watched: no tree is used again");
+        }
+    }
+}
+
+impl Session {
+    /// The programs of the registry. Forgets those that are gone.
+    async fn programs(&self) -> Result<Vec<Arc<Program>>> {
+        let places = self.bus.programs().await?;
+        let mut known = lock(&self.programs);
+        known.retain(|bus, _| places.iter().any(|p| *p.bus == **bus));
+        let programs = places.into_iter().map(|place| {
+            let bus: Box<str> = (&*place.bus).into();
+            known.entry(bus).or_insert_with(|| Arc::new(Program::new(place))).clone()
+        });
+        let programs = programs.collect();
+        self.bus.forget(|bus| known.contains_key(bus));
+        Ok(programs)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

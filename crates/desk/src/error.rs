@@ -27,6 +27,15 @@ pub enum Error {
     /// Something that the desk lacks: a program, an extension of the X server.
     #[error("{what} is not possible here: {reason}")]
     Unsupported { what: String, reason: String, hint: String },
+    /// The request carries no token, or a wrong one.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// As many of them as are allowed exist: end some, then ask again.
+    #[error("there are already {limit} {what}, which is the limit")]
+    TooMany { what: &'static str, limit: usize },
+    /// The disk, or the quota of the user, is full.
+    #[error("{0}")]
+    Full(String),
     #[error("{0}")]
     Internal(String),
 }
@@ -40,6 +49,28 @@ impl Error {
         Self::Internal(reason.to_string())
     }
 
+    /// What the operating system said about a file, as an answer: `what` says what was tried with it.
+    pub fn file(what: impl std::fmt::Display, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let text = format!("{what}: {}", plain(error));
+        match error.kind() {
+            Kind::NotFound => Self::NotFound(text),
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Self::Denied(text),
+            Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Self::Full(text),
+            Kind::IsADirectory
+            | Kind::NotADirectory
+            | Kind::AlreadyExists
+            | Kind::DirectoryNotEmpty
+            | Kind::CrossesDevices
+            | Kind::ResourceBusy
+            | Kind::ExecutableFileBusy => Self::Conflict(text),
+            Kind::InvalidInput | Kind::InvalidFilename | Kind::InvalidData => Self::Invalid(text),
+            // Too many links on the way; the kind for it is not stable yet.
+            _ if error.raw_os_error() == Some(40) => Self::Invalid(text),
+            _ => Self::Internal(text),
+        }
+    }
+
     /// The answer that a client of `/v1` gets.
     pub fn problem(&self) -> Problem {
         let (code, status, title, retry) = match self {
@@ -51,14 +82,31 @@ impl Error {
             Self::TooLarge { .. } => ("too_large", 413, "Too large", false),
             Self::Timeout { .. } => ("timeout", 504, "It took too long", true),
             Self::Unsupported { .. } => ("unsupported", 501, "Not possible on this desk", false),
+            Self::Unauthorized(_) => ("unauthorized", 401, "A token is needed", false),
+            Self::TooMany { .. } => ("too_many", 429, "The limit is reached", true),
+            Self::Full(_) => ("full", 507, "The disk is full", false),
             Self::Internal(_) => ("internal", 500, "hotdesk failed", false),
         };
         let hint = match self {
             Self::Unavailable { .. } => Some("ask again in a second; `/health` tells what is being healed".to_owned()),
             Self::Unsupported { hint, .. } => Some(hint.clone()),
+            Self::Unauthorized(_) => {
+                Some("send `Authorization: Bearer TOKEN`; the desk says in its log where the token is kept".to_owned())
+            }
+            Self::TooMany { what, .. } => Some(format!("end {what} that are not needed, then ask again")),
+            Self::Full(_) => Some("delete files of the desk, or give it a larger disk".to_owned()),
             _ => None,
         };
         Problem { code: code.into(), status, title: title.into(), detail: self.to_string(), hint, retry }
+    }
+}
+
+/// The operating system's words without its number: `No such file or directory`.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
     }
 }
 
@@ -82,5 +130,34 @@ impl From<x11rb::errors::ReplyError> for Error {
 impl From<x11rb::errors::ReplyOrIdError> for Error {
     fn from(e: x11rb::errors::ReplyOrIdError) -> Self {
         Self::display_down(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_error_tells_the_client_what_to_do() {
+        for (number, status) in [
+            (nix::libc::ENOENT, 404),
+            (nix::libc::EACCES, 403),
+            (nix::libc::EPERM, 403),
+            (nix::libc::EROFS, 403),
+            (nix::libc::ENOSPC, 507),
+            (nix::libc::EDQUOT, 507),
+            (nix::libc::EISDIR, 409),
+            (nix::libc::ENOTDIR, 409),
+            (nix::libc::EEXIST, 409),
+            (nix::libc::ENOTEMPTY, 409),
+            (nix::libc::ENAMETOOLONG, 400),
+            (nix::libc::ELOOP, 400),
+            (nix::libc::EIO, 500),
+        ] {
+            let error = std::io::Error::from_raw_os_error(number);
+            let problem = Error::file("reading /x", &error).problem();
+            assert_eq!(problem.status, status, "{error}");
+            assert!(!problem.detail.contains("os error"), "{}", problem.detail);
+        }
     }
 }

@@ -24,6 +24,7 @@ pub mod place;
 pub mod process;
 pub mod pyautogui;
 pub mod recorder;
+mod run;
 pub mod screen;
 pub mod server;
 pub mod session;
@@ -35,6 +36,7 @@ mod x11;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use place::{Display, Place};
+pub use run::{Ended, Hooks, run, run_with};
 
 use std::sync::Arc;
 
@@ -53,4 +55,54 @@ pub struct Desk {
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
     pub view: view::View,
+    /// Nobody insists on this display; another one would do.
+    any_display: bool,
+}
+
+impl Desk {
+    /// Decides on the place, builds the engines and begins to start the session. Returns at once;
+    /// `desk.session.ready().await` waits until there is something to see.
+    pub async fn start(config: Config) -> Result<Self> {
+        // Looking for a place touches the file system.
+        let (config, claimed) = tokio::task::spawn_blocking(move || {
+            let claimed = Place::claim(&config);
+            (config, claimed)
+        })
+        .await
+        .map_err(Error::internal)?;
+        let (place, claim) = claimed?;
+        let place = Arc::new(place);
+        let any_display = claim.any_display;
+        let screen = screen::Screen::new(place.clone());
+        Ok(Self {
+            session: session::Session::start(&config, place.clone(), claim, screen.clone())?,
+            screen,
+            input: input::Input::new(place.clone()),
+            access: access::Access::new(place.clone()),
+            windows: windows::Windows::new(place.clone()),
+            clipboard: clipboard::Clipboard::new(place.clone()),
+            processes: process::Processes::new(place.clone()),
+            terminals: terminal::Terminals::new(place.clone()),
+            recorder: recorder::Recorder::new(place.clone()),
+            view: view::View::new(view::Options {
+                password: config.vnc_password.as_ref().and_then(|password| view::Password::new(password.reveal())),
+                open: config.open,
+                ..view::Options::default()
+            }),
+            config: Arc::new(config),
+            place,
+            any_display,
+        })
+    }
+
+    /// Ends the film under way and the whole session.
+    pub async fn stop(&self) {
+        self.stop_with(std::future::ready(())).await;
+    }
+
+    /// The same; `sweep` is run while there still is a display, to end programs that use it.
+    pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
+        self.recorder.shutdown().await;
+        self.session.stop_with(sweep).await;
+    }
 }

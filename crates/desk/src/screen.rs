@@ -10,10 +10,12 @@
 //! All jobs that wait when the thread comes round share one capture, so any number of clients costs one. The X server
 //! only tells *that* something changed until somebody looks: an idle screen, or one that nobody looks at, costs nothing.
 
+mod crew;
 mod cursor;
 mod encode;
 mod frame;
 mod owner;
+mod pack;
 mod randr;
 mod rgb;
 mod segment;
@@ -21,6 +23,8 @@ mod source;
 mod strips;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
 #[cfg(test)]
@@ -168,6 +172,11 @@ impl Screen {
     /// Size, version and pointer of this moment.
     pub async fn glance(&self) -> Result<Glance> {
         self.ask(X_LIMIT, |reply| Job::Glance { reply }).await
+    }
+
+    /// Parts of a frame as pictures, without the pointer. JPEG and WebP as in [`Screen::shot`].
+    pub async fn tiles(&self, frame: Arc<Frame>, rects: Vec<Rect>, format: Format, quality: u8) -> Result<Vec<Bytes>> {
+        self.encoder.tiles(frame, rects, format, quality).await
     }
 
     /// Where the pointer is and what it looks like, now.

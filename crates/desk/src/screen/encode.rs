@@ -92,6 +92,19 @@ impl Encoder {
         Ok(shot)
     }
 
+    pub(crate) async fn tiles(&self, frame: Arc<Frame>, rects: Vec<Rect>, format: Format, quality: u8) -> Result<Vec<Bytes>> {
+        // Never closed.
+        let _permit = self.permits.acquire().await.map_err(Error::internal)?;
+        let encode = move || {
+            let tile = |rect: Rect| {
+                let size = Size { width: rect.width, height: rect.height };
+                compress(&part(&frame, &CursorImage::none(), Cursor::Hidden, rect), size, format, quality)
+            };
+            rects.into_iter().filter_map(|rect| clip(rect, frame.size())).map(tile).collect()
+        };
+        tokio::task::spawn_blocking(encode).await.map_err(|e| Error::internal(format!("encoding pictures: {e}")))?
+    }
+
     fn slot(&self, form: Form) -> Arc<Slot> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = match kept.iter().position(|(f, _)| *f == form) {
@@ -208,7 +221,7 @@ fn scaled(pixels: &[u8], from: Size, to: Size) -> Result<Vec<u8>> {
     Ok(target.into_vec())
 }
 
-pub(crate) fn compress(pixels: &[u8], size: Size, format: Format, quality: u8) -> Result<Bytes> {
+fn compress(pixels: &[u8], size: Size, format: Format, quality: u8) -> Result<Bytes> {
     match format {
         Format::Png => strips::png_of(pixels, size),
         Format::Jpeg => {

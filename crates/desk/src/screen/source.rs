@@ -17,7 +17,7 @@ use x11rb::connection::{Connection, RequestConnection};
 use x11rb::errors::ReplyError;
 use x11rb::protocol::damage::{self, ReportLevel};
 use x11rb::protocol::randr::{self, NotifyMask};
-use x11rb::protocol::xfixes::{self, ConnectionExt as _};
+use x11rb::protocol::xfixes::{self, ConnectionExt as _, GetCursorImageReply};
 use x11rb::protocol::xproto::{
     self, ChangeWindowAttributesAux, ConnectionExt as _, EventMask, ImageFormat, ImageOrder, Rectangle,
 };
@@ -148,7 +148,8 @@ impl Source {
                 self.everything = true;
             }
             match self.try_capture(frame, cursor) {
-                Err(Refused::Size) => self.resized = true,
+                // The damage was taken away, but not used.
+                Err(Refused::Size) => (self.resized, self.everything) = (true, true),
                 Err(Refused::Other(e)) => return Err(e),
                 Ok(()) => return Ok(()),
             }
@@ -162,39 +163,43 @@ impl Source {
             false => None,
         };
         // One round trip for both: the pointer and the damage.
-        let fetched = match &self.damage {
+        let region = match &self.damage {
             Some(d) => {
                 self.taken = d.take(&self.connection)?;
                 Some(xfixes::fetch_region(&self.connection, d.region)?)
             }
             None => None,
         };
-        let sequence = self.taken;
-        let rows = match fetched.map(|f| f.reply()).transpose()? {
+        let whole = 0..self.size.height;
+        let mut rows = match region.map(|r| r.reply()).transpose()? {
             Some(region) if !self.everything => rows_of(&region.rectangles, self.size.height),
-            _ => std::iter::once(0..self.size.height).collect(),
+            _ => vec![whole.clone()],
         };
-        let pointer = pointer.map(|p| p.reply()).transpose();
         self.dirty = false;
-        take_cursor(cursor, pointer)?;
+        match pointer.map(|p| p.reply()).transpose() {
+            Ok(Some(reply)) => take_cursor(cursor, reply),
+            // No XFixes, or no cursor: a pointer without a picture.
+            Ok(None) | Err(ReplyError::X11Error(_)) => {
+                let reply = self.connection.query_pointer(self.root)?.reply()?;
+                take_cursor(cursor, GetCursorImageReply { x: reply.root_x, y: reply.root_y, ..Default::default() });
+            }
+            Err(e) => return Err(e.into()),
+        }
         if rows.is_empty() {
             return Ok(());
         }
-        let version = frame.version() + 1;
-        let whole = rows.as_slice() == [0..self.size.height];
         let mut pixels = self.fetch(&rows)?;
         self.heed()?;
-        if self.dirty && !whole && self.taken == sequence {
+        if self.dirty && rows.first() != Some(&whole) {
             if let Some(d) = &self.damage {
                 self.taken = d.take(&self.connection)?;
             }
-            pixels = self.fetch(&[0..self.size.height])?;
+            rows = vec![whole];
+            pixels = self.fetch(&rows)?;
             self.dirty = false;
             self.heed()?;
-            self.absorb(frame, &[0..self.size.height], pixels, version);
-        } else {
-            self.absorb(frame, &rows, pixels, version);
         }
+        self.absorb(frame, &rows, pixels);
         self.everything = false;
         Ok(())
     }
@@ -238,8 +243,8 @@ impl Source {
         Ok(Pixels::Copied(copies))
     }
 
-    fn absorb(&mut self, frame: &mut Arc<Frame>, rows: &[Range<u32>], pixels: Pixels, version: u64) {
-        let stride = frame.stride();
+    fn absorb(&mut self, frame: &mut Arc<Frame>, rows: &[Range<u32>], pixels: Pixels) {
+        let (stride, version) = (frame.stride(), frame.version() + 1);
         match (pixels, &mut self.segment) {
             (Pixels::Copied(parts), _) => {
                 for (r, part) in rows.iter().zip(parts) {
@@ -361,25 +366,18 @@ fn rows_of(rectangles: &[Rectangle], height: u32) -> Vec<Range<u32>> {
     rows
 }
 
-/// A server without a pointer's picture (no XFixes, or no cursor) is one with an empty picture.
-fn take_cursor(cursor: &mut CursorImage, reply: Result<Option<xfixes::GetCursorImageReply>, ReplyError>) -> Result<()> {
-    let (x, y, shape) = match reply {
-        Ok(Some(r)) => {
-            let (hot_x, hot_y) = (r.xhot.into(), r.yhot.into());
-            let shape = CursorShape { width: r.width.into(), height: r.height.into(), hot_x, hot_y, pixels: r.cursor_image };
-            (r.x.into(), r.y.into(), shape)
-        }
-        Ok(None) | Err(ReplyError::X11Error(_)) => (0, 0, CursorShape::default()),
-        Err(e) => return Err(e.into()),
-    };
+/// Keeps the shape if it is the same, and counts moves and changes.
+fn take_cursor(cursor: &mut CursorImage, r: GetCursorImageReply) {
+    let (x, y) = (i32::from(r.x), i32::from(r.y));
+    let (hot_x, hot_y) = (r.xhot.into(), r.yhot.into());
+    let shape = CursorShape { width: r.width.into(), height: r.height.into(), hot_x, hot_y, pixels: r.cursor_image };
     if *cursor.shape != shape {
         cursor.shape = Arc::new(shape);
     } else if (cursor.x, cursor.y) == (x, y) && cursor.version > 0 {
-        return Ok(());
+        return;
     }
     (cursor.x, cursor.y) = (x, y);
     cursor.version += 1;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -408,12 +406,12 @@ mod tests {
     #[test]
     fn the_pointer_has_a_version() {
         let mut cursor = CursorImage::none();
-        let reply = |x| xfixes::GetCursorImageReply { x, width: 1, height: 1, cursor_image: vec![7], ..Default::default() };
+        let reply = |x| GetCursorImageReply { x, width: 1, height: 1, cursor_image: vec![7], ..Default::default() };
         for (x, version) in [(1, 1), (1, 1), (2, 2), (1, 3)] {
-            take_cursor(&mut cursor, Ok(Some(reply(x)))).expect("a reply");
+            take_cursor(&mut cursor, reply(x));
             assert_eq!(cursor.version, version);
         }
-        take_cursor(&mut cursor, Ok(None)).expect("a reply");
+        take_cursor(&mut cursor, GetCursorImageReply::default());
         assert_eq!((cursor.version, cursor.shape.width), (4, 0));
     }
 }

@@ -5,20 +5,17 @@
 //! header, the strips as they were kept, and an end that holds the combined Adler-32.
 
 use super::Cursor;
+use super::crew::{Crew, Work};
 use super::cursor::CursorImage;
 use super::frame::{Frame, PIXEL, TILE_HEIGHT};
-use super::rgb::{RGB, minus_above, minus_left, plain};
+use super::pack::{Chunk, Packer};
 use crate::error::{Error, Result};
 use bytes::{BufMut, Bytes, BytesMut};
-use flate2::{Compress, Compression, FlushCompress};
 use hotdesk_api::action::{Point, Rect, Size};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 /// Rows of a strip. Fewer make the file larger, more make small changes dearer.
 const ROWS: usize = TILE_HEIGHT;
-
-/// With fewer strips than this to encode, a second thread costs more than it brings.
-const WORTH_A_THREAD: usize = 12;
 
 /// The strips of the last picture, with and without the pointer.
 pub(crate) struct Strips {
@@ -26,21 +23,13 @@ pub(crate) struct Strips {
     plain: Vec<Option<Kept>>,
     /// Strips that the pointer touches, by the manner of painting it.
     painted: Vec<(usize, Cursor, u64, Kept)>,
-    packers: Vec<Packer>,
+    crew: Crew,
 }
 
 /// An encoded strip and the version of the frame's strip that it shows.
 struct Kept {
     version: u64,
     chunk: Chunk,
-}
-
-/// A whole IDAT chunk.
-struct Chunk {
-    bytes: Box<[u8]>,
-    adler: u32,
-    /// Bytes before compression.
-    length: usize,
 }
 
 /// One strip that must be encoded.
@@ -52,16 +41,16 @@ struct Task {
 
 impl Strips {
     pub(crate) fn new() -> Self {
-        Self { size: Size { width: 0, height: 0 }, plain: Vec::new(), painted: Vec::new(), packers: Vec::new() }
+        Self { size: Size { width: 0, height: 0 }, plain: Vec::new(), painted: Vec::new(), crew: Crew::default() }
     }
 
     /// The whole picture as a PNG of 8-bit RGB.
-    pub(crate) fn png(&mut self, frame: &Frame, cursor: &CursorImage, manner: Cursor) -> Result<Bytes> {
+    pub(crate) fn png(&mut self, frame: &Arc<Frame>, cursor: &CursorImage, manner: Cursor) -> Result<Bytes> {
         if self.size != frame.size() {
-            *self = Self { size: frame.size(), packers: std::mem::take(&mut self.packers), ..Self::new() };
+            *self = Self { size: frame.size(), crew: std::mem::take(&mut self.crew), ..Self::new() };
             self.plain.resize_with((self.size.height as usize).div_ceil(ROWS), || None);
         }
-        let touched = cursor.area(manner, self.size).map_or(0..0, |area| strips_of(area));
+        let touched = cursor.area(manner, self.size).map_or(0..0, strips_of);
         self.painted.retain(|(strip, m, at, _)| *m != manner || (touched.contains(strip) && *at == cursor.version));
         let mut tasks = Vec::new();
         for strip in 0..self.plain.len() {
@@ -72,7 +61,7 @@ impl Strips {
                 tasks.push(Task { strip, version, painted });
             }
         }
-        for (task, chunk) in tasks.iter().zip(self.encode(frame, cursor, manner, &tasks)?) {
+        for (task, chunk) in tasks.iter().zip(self.crew.run(tasks.len(), work(frame, cursor, manner, &tasks))?) {
             let kept = Kept { version: task.version, chunk };
             if task.painted {
                 self.painted.retain(|(strip, m, _, _)| (*strip, *m) != (task.strip, manner));
@@ -91,46 +80,22 @@ impl Strips {
     fn painted(&self, strip: usize, manner: Cursor) -> Option<&Kept> {
         self.painted.iter().find(|(s, m, _, _)| (*s, *m) == (strip, manner)).map(|(_, _, _, kept)| kept)
     }
+}
 
-    /// Encodes strips, with a second thread if there are many.
-    fn encode(&mut self, frame: &Frame, cursor: &CursorImage, manner: Cursor, tasks: &[Task]) -> Result<Vec<Chunk>> {
-        let threads = if tasks.len() < WORTH_A_THREAD { 1 } else { 2 };
-        while self.packers.len() < threads {
-            self.packers.push(Packer::new());
+/// What encodes the tasks' strips, from any thread.
+fn work(frame: &Arc<Frame>, cursor: &CursorImage, manner: Cursor, tasks: &[Task]) -> Work {
+    let (frame, cursor) = (Arc::clone(frame), cursor.clone());
+    let tasks: Vec<_> = tasks.iter().map(|task| (task.strip, task.painted)).collect();
+    Arc::new(move |packer: &mut Packer, n: usize| {
+        let Some((strip, painted)) = tasks.get(n) else { return Err(Error::internal("there is no such strip")) };
+        let rows = strip_rows(*strip, frame.size().height);
+        if !painted {
+            return packer.strip(frame.rows(rows), frame.stride());
         }
-        let next = AtomicUsize::new(0);
-        let work = |packer: &mut Packer| -> Result<Vec<(usize, Chunk)>> {
-            let mut done = Vec::new();
-            loop {
-                let n = next.fetch_add(1, Ordering::Relaxed);
-                let Some(task) = tasks.get(n) else { return Ok(done) };
-                let rows = strip_rows(task.strip, frame.size().height);
-                let chunk = if task.painted {
-                    let mut pixels = frame.rows(rows.clone()).to_vec();
-                    let origin = Point { x: 0, y: rows.start as i32 };
-                    cursor.paint(manner, &mut pixels, origin, frame.size().width);
-                    packer.strip(&pixels, frame.stride())?
-                } else {
-                    packer.strip(frame.rows(rows), frame.stride())?
-                };
-                done.push((n, chunk));
-            }
-        };
-        let mut done = match &mut self.packers[..threads] {
-            [mine, helpers @ ..] if !helpers.is_empty() => std::thread::scope(|scope| {
-                let others: Vec<_> = helpers.iter_mut().map(|packer| scope.spawn(|| work(packer))).collect();
-                let mut done = work(mine)?;
-                for other in others {
-                    done.extend(other.join().map_err(|_| Error::internal("a strip could not be encoded"))??);
-                }
-                Ok::<_, Error>(done)
-            })?,
-            [mine, ..] => work(mine)?,
-            [] => Vec::new(),
-        };
-        done.sort_unstable_by_key(|(n, _)| *n);
-        Ok(done.into_iter().map(|(_, chunk)| chunk).collect())
-    }
+        let mut pixels = frame.rows(rows.clone()).to_vec();
+        cursor.paint(manner, &mut pixels, Point { x: 0, y: rows.start as i32 }, frame.size().width);
+        packer.strip(&pixels, frame.stride())
+    })
 }
 
 /// Any pixels as a PNG, for pictures that are not kept: parts of the screen and other sizes.
@@ -151,95 +116,6 @@ fn strips_of(area: Rect) -> std::ops::Range<usize> {
 
 fn strip_rows(strip: usize, height: u32) -> std::ops::Range<u32> {
     (strip * ROWS) as u32..(((strip + 1) * ROWS) as u32).min(height)
-}
-
-/// Filters and compresses; keeps its memory from strip to strip.
-struct Packer {
-    deflate: Compress,
-    filtered: Vec<u8>,
-    packed: Vec<u8>,
-}
-
-impl Packer {
-    fn new() -> Self {
-        Self { deflate: Compress::new(Compression::new(1), false), filtered: Vec::new(), packed: Vec::new() }
-    }
-
-    /// An IDAT chunk of whole rows.
-    fn strip(&mut self, rows: &[u8], stride: usize) -> Result<Chunk> {
-        self.filter(rows, stride);
-        self.packed.clear();
-        self.packed.extend_from_slice(b"\0\0\0\0IDAT");
-        if let Err(e) = self.deflate() {
-            self.deflate.reset();
-            return Err(e);
-        }
-        let length = (self.packed.len() - 8) as u32;
-        self.packed[..4].copy_from_slice(&length.to_be_bytes());
-        let crc = crc32fast::hash(&self.packed[4..]);
-        self.packed.put_u32(crc);
-        let adler = simd_adler32::adler32(&self.filtered.as_slice());
-        Ok(Chunk { bytes: self.packed.as_slice().into(), adler, length: self.filtered.len() })
-    }
-
-    /// Appends the deflated rows. The full flush at the end makes the encoder forget them, so the next strip can't refer to them.
-    fn deflate(&mut self) -> Result<()> {
-        let start = self.deflate.total_in();
-        loop {
-            let eaten = (self.deflate.total_in() - start) as usize;
-            self.packed.reserve(32 * 1024);
-            let room = self.packed.capacity();
-            self.deflate
-                .compress_vec(&self.filtered[eaten..], &mut self.packed, FlushCompress::Full)
-                .map_err(|e| Error::internal(format!("deflate: {e}")))?;
-            // The flush is complete only when the encoder left room in the buffer.
-            if (self.deflate.total_in() - start) as usize == self.filtered.len() && self.packed.len() < room {
-                return Ok(());
-            }
-        }
-    }
-
-    fn filter(&mut self, rows: &[u8], stride: usize) {
-        const NONE: u8 = 0;
-        const SUB: u8 = 1;
-        const UP: u8 = 2;
-        let width = stride / PIXEL * RGB;
-        let count = rows.len() / stride;
-        self.filtered.resize(count * (1 + width), 0);
-        let flat = is_flat(rows);
-        let mut above: &[u8] = &[];
-        for (row, out) in rows.chunks_exact(stride).zip(self.filtered.chunks_exact_mut(1 + width)) {
-            let (kind, out) = out.split_at_mut(1);
-            kind[0] = match (flat, above.is_empty()) {
-                (true, _) => {
-                    plain(row, out);
-                    NONE
-                }
-                (false, true) => {
-                    minus_left(row, out);
-                    SUB
-                }
-                (false, false) => {
-                    minus_above(row, above, out);
-                    UP
-                }
-            };
-            above = row;
-        }
-    }
-}
-
-/// Whether most pixels equal their left neighbour: text and areas of one colour pack better and faster unfiltered. A sample is enough.
-fn is_flat(rows: &[u8]) -> bool {
-    let pixels = rows.len() / PIXEL;
-    let step = (pixels / 1024).max(2);
-    let (mut same, mut all) = (0, 0);
-    for pair in rows.chunks_exact(PIXEL * step).filter_map(|c| c.get(..PIXEL * 2)) {
-        let (a, b) = pair.split_at(PIXEL);
-        same += usize::from(a[..3] == b[..3]);
-        all += 1;
-    }
-    all > 0 && same * 10 >= all * 7
 }
 
 /// Signature, header, the chunks, the end.
@@ -294,21 +170,8 @@ mod tests {
     use super::*;
     use crate::screen::cursor::CursorShape;
     use crate::screen::frame::absorb;
+    use crate::screen::xvfb::{decode, rgb_of};
     use proptest::prelude::*;
-    use std::sync::Arc;
-
-    pub(crate) fn decode(png: &[u8]) -> (Size, Vec<u8>) {
-        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().expect("a PNG");
-        let mut out = vec![0; reader.output_buffer_size().expect("small enough")];
-        let info = reader.next_frame(&mut out).expect("a whole picture");
-        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
-        reader.finish().expect("a proper end");
-        (Size { width: info.width, height: info.height }, out)
-    }
-
-    fn rgb_of(pixels: &[u8]) -> Vec<u8> {
-        pixels.chunks_exact(PIXEL).flat_map(|p| [p[2], p[1], p[0]]).collect()
-    }
 
     fn cursor(x: i32, y: i32, version: u64) -> CursorImage {
         let shape = CursorShape { width: 3, height: 20, hot_x: 1, hot_y: 1, pixels: vec![0xFF10_2030; 60] };

@@ -1,6 +1,7 @@
 //! The native API.
 
 pub mod access;
+mod attach;
 pub mod clipboard;
 pub mod files;
 pub mod health;
@@ -12,11 +13,19 @@ pub mod terminals;
 pub mod view;
 pub mod windows;
 
+use super::{openapi, problems};
 use crate::Desk;
-use crate::error::Error;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::{Router, middleware, routing};
 use utoipa_axum::router::OpenApiRouter;
+
+/// The native API as it is served: all routes, their description, and problems for everything else.
+pub fn service() -> Router<Desk> {
+    let (router, _) = router().split_for_parts();
+    router
+        .route("/v1/openapi.json", routing::get(openapi::get))
+        .fallback(problems::no_such_path)
+        .layer(middleware::from_fn(problems::from_text))
+}
 
 /// Every route under `/v1`, with its description.
 pub fn router() -> OpenApiRouter<Desk> {
@@ -32,18 +41,4 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(terminals::router())
         .merge(view::router())
         .merge(windows::router())
-}
-
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
-        let problem = self.problem();
-        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "application/problem+json")], serde_json::to_string(&problem).unwrap_or_default())
-                .into_response();
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-        }
-        response
-    }
 }

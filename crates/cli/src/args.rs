@@ -1,0 +1,205 @@
+//! The command line.
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, Parser, Subcommand};
+use hotdesk_desk::config::{
+    AttachTarget, BrowserSettings, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, Settings, VncAddress,
+    WindowManagerChoice, XServerChoice,
+};
+use std::path::PathBuf;
+
+/// Desktops for computer-use agents: runs them, drives them, serves them.
+#[derive(Debug, Parser)]
+#[command(name = "hotdesk", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one desktop and serve it
+    ///
+    /// Starts an X server, a D-Bus session, accessibility and a window manager, keeps them alive, and offers
+    /// screen, input, accessibility, windows, programs and files over HTTP: as OSWorld's server does at `/`, and
+    /// natively at `/v1`. Ends cleanly on SIGTERM and SIGINT, at once when asked twice.
+    ///
+    /// Each setting is taken from the first of: its flag, its HOTDESK_ variable, the variables that OpenManus'
+    /// images know (RESOLUTION, VNC_PASSWORD, CHROME_PERSISTENT_SESSION, …), the settings file, its default.
+    Desk(Box<DeskArgs>),
+    /// Tell what works on this machine, and what to do about the rest
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example: hotdesk completions bash > /etc/bash_completion.d/hotdesk")]
+    Completions { shell: clap_complete::Shell },
+    /// Print docs/settings.md
+    #[command(hide = true)]
+    SettingsReference,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeskArgs {
+    /// Where to listen: ADDRESS:PORT, a port alone for loopback, or unix:PATH [default: 127.0.0.1:5000]
+    ///
+    /// Can be given several times. On addresses other than loopback every request needs a token, unless
+    /// `--open` is said.
+    #[arg(long, env = "HOTDESK_LISTEN", value_name = "ADDRESS", value_delimiter = ',')]
+    listen: Vec<ListenAddress>,
+
+    /// The display to make: `:N`, or `auto` for a free one [default: :99, or the next free one]
+    #[arg(long, env = "HOTDESK_DISPLAY", value_name = "DISPLAY")]
+    display: Option<DisplayChoice>,
+
+    /// Size of the screen in pixels [default: 1920x1080]
+    #[arg(long, env = "HOTDESK_SIZE", value_name = "WIDTHxHEIGHT")]
+    size: Option<ScreenSize>,
+
+    /// Use a display that exists, such as `:0`, instead of making one
+    ///
+    /// Nothing of its session is started or healed.
+    #[arg(long, env = "HOTDESK_ATTACH", value_name = "DISPLAY", conflicts_with = "display")]
+    attach: Option<AttachTarget>,
+
+    /// Let everybody who reaches the server use the desk, without a token
+    #[arg(long, env = "HOTDESK_OPEN", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = BoolishValueParser::new(), value_name = "BOOL", hide_possible_values = true)]
+    open: Option<bool>,
+
+    /// Also serve the screen over VNC, on ADDRESS:PORT or a port of loopback
+    ///
+    /// The password is taken from VNC_PASSWORD. On addresses other than loopback there must be one, unless
+    /// `--open` is said.
+    #[arg(long, env = "HOTDESK_VNC", value_name = "ADDRESS")]
+    vnc: Option<VncAddress>,
+
+    /// A settings file in TOML
+    #[arg(long, env = "HOTDESK_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// What requests must carry as `Authorization: Bearer TOKEN`
+    ///
+    /// A flag can be seen by every user of the machine; HOTDESK_TOKEN or `--token-file` can't.
+    #[arg(long, env = "HOTDESK_TOKEN", hide_env_values = true, value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<Secret>,
+
+    /// A file that holds the token
+    #[arg(long, env = "HOTDESK_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// A name besides `localhost` that clients on loopback may use for the desk; can be given several times
+    #[arg(long = "name", env = "HOTDESK_NAMES", value_name = "HOST", value_delimiter = ',')]
+    names: Vec<String>,
+
+    /// A site whose pages may use the desk on loopback, such as `https://board.example`; can be given several times
+    #[arg(long = "origin", env = "HOTDESK_ORIGINS", value_name = "ORIGIN", value_delimiter = ',')]
+    origins: Vec<String>,
+
+    /// The X server: `auto`, `Xvfb`, or `Xtigervnc`, which can be resized freely [default: auto]
+    #[arg(long, env = "HOTDESK_X_SERVER", value_name = "SERVER")]
+    x_server: Option<XServerChoice>,
+
+    /// The window manager: a command, `auto` or `none` [default: auto, which is openbox where it is installed]
+    #[arg(long, env = "HOTDESK_WM", value_name = "COMMAND")]
+    wm: Option<WindowManagerChoice>,
+
+    /// Start no window manager
+    #[arg(long, conflicts_with = "wm")]
+    no_wm: bool,
+
+    /// Home and working directory of programs [default: that of the user]
+    #[arg(long, env = "HOTDESK_HOME", value_name = "DIRECTORY")]
+    home: Option<PathBuf>,
+
+    /// A shell command to start with the session; can be given several times
+    ///
+    /// It is started again when it crashes, not when it is closed.
+    #[arg(long, env = "HOTDESK_START", value_name = "COMMAND", value_delimiter = '\n')]
+    start: Vec<String>,
+
+    /// How the log is written to stderr: `text` or `json` [default: text]
+    #[arg(long, env = "HOTDESK_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
+    /// What is logged: `error`, `warn`, `info`, `debug`, or a filter such as `hotdesk_desk=debug`
+    #[arg(long, env = "HOTDESK_LOG", value_name = "FILTER", default_value = "info")]
+    pub(crate) log: String,
+}
+
+impl DeskArgs {
+    /// The layer of flags and of HOTDESK_ variables.
+    pub(crate) fn settings(self) -> Settings {
+        fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+            (!list.is_empty()).then_some(list)
+        }
+        Settings {
+            listen: some(self.listen),
+            open: self.open,
+            token: self.token,
+            token_file: self.token_file,
+            names: some(self.names),
+            origins: some(self.origins),
+            display: self.display,
+            attach: self.attach,
+            size: self.size,
+            vnc: self.vnc,
+            vnc_password: None,
+            x_server: self.x_server,
+            wm: if self.no_wm { Some(WindowManagerChoice::None) } else { self.wm },
+            home: self.home,
+            start: some(self.start),
+            browser: BrowserSettings::default(),
+            env: Default::default(),
+            log_format: self.log_format,
+        }
+    }
+}
+
+/// A variable that is set to nothing counts as not set: container tools hand on variables that way.
+pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let forget = |arg: clap::Arg| {
+        let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+        if empty { arg.env(None) } else { arg }
+    };
+    command.mut_subcommands(|subcommand| subcommand.mut_args(forget))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    fn desk(words: &[&str]) -> Result<Settings, clap::Error> {
+        let words = ["hotdesk", "desk"].iter().chain(words);
+        match Cli::try_parse_from(words)?.command {
+            Command::Desk(args) => Ok(args.settings()),
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn the_words_of_the_interface() {
+        let settings =
+            desk(&["--listen", "0.0.0.0:5000", "--display", ":99", "--size", "1920x1080", "--open", "--vnc", "127.0.0.1:5900"])
+                .unwrap();
+        assert_eq!(settings.open, Some(true));
+        assert_eq!(settings.display, Some(DisplayChoice::Number(99)));
+        assert_eq!(desk(&["--attach", ":0"]).unwrap().attach, Some(AttachTarget(0)));
+        assert_eq!(desk(&["--open=false"]).unwrap().open, Some(false));
+        assert_eq!(desk(&["--no-wm"]).unwrap().wm, Some(WindowManagerChoice::None));
+        assert_eq!(desk(&["--start", "a, b", "--start", "c"]).unwrap().start.unwrap(), ["a, b", "c"]);
+        assert!(desk(&["--attach", ":0", "--display", ":1"]).is_err());
+        assert!(desk(&["--size", "big"]).unwrap_err().to_string().contains("1920x1080"));
+    }
+}

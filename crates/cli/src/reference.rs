@@ -1,0 +1,90 @@
+//! The reference of settings, made from the command line itself.
+
+use crate::args::Cli;
+use clap::CommandFactory;
+use std::fmt::Write;
+
+/// `docs/settings.md`.
+pub(crate) fn settings() -> String {
+    let mut text = String::from(
+        "# Settings of `hotdesk desk`\n\n\
+         This page is made by `hotdesk settings-reference`; a test holds it to the program.\n\n\
+         Each setting is taken from the first of: its flag, its `HOTDESK_` variable, the variables that OpenManus' images\n\
+         know, the settings file (`--config FILE`), its default. A variable that is set to nothing counts as not set.\n\n\
+         | flag | variable | in the file | meaning |\n|---|---|---|---|\n",
+    );
+    let command = Cli::command();
+    let desk = command.find_subcommand("desk").into_iter().flat_map(|desk| desk.get_arguments());
+    for arg in desk {
+        let Some(long) = arg.get_long() else { continue };
+        let values = arg.get_value_names().into_iter().flatten().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
+        let flag = match long {
+            "open" | "no-wm" => format!("--{long}"),
+            _ => format!("--{long} {values}"),
+        };
+        let variable = arg.get_env().map(|name| format!("`{}`", name.to_string_lossy())).unwrap_or_default();
+        let key = match long {
+            "config" | "log" | "no-wm" => String::new(),
+            "name" | "origin" => format!("`{long}s`"),
+            _ => format!("`{}`", long.replace('-', "_")),
+        };
+        let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        let _ = writeln!(text, "| `{flag}` | {variable} | {key} | {help} |");
+    }
+    text.push_str(
+        "\n## Only in the file\n\n\
+         | setting | meaning |\n|---|---|\n\
+         | `vnc_password` | the password of VNC; `VNC_PASSWORD` is the better place |\n\
+         | `browser.persistent` | keep a browser open from the start, with a profile that stays |\n\
+         | `browser.debugging_port` | the port of its debugging interface (9222) |\n\
+         | `browser.debugging_host` | the address of its debugging interface (127.0.0.1) |\n\
+         | `browser.telemetry` | let it report usage to its maker (false) |\n\
+         | `env.NAME` | a variable for the environment of programs |\n\
+         \n## Variables of OpenManus' images\n\n\
+         | variable | sets |\n|---|---|\n\
+         | `RESOLUTION` | `size`, as `1920x1080` or `1920x1080x24` |\n\
+         | `RESOLUTION_WIDTH`, `RESOLUTION_HEIGHT` | `size`, where `RESOLUTION` is not set |\n\
+         | `VNC_PASSWORD` | `vnc_password` |\n\
+         | `CHROME_PERSISTENT_SESSION` | `browser.persistent` |\n\
+         | `CHROME_DEBUGGING_PORT` | `browser.debugging_port` |\n\
+         | `CHROME_DEBUGGING_HOST` | `browser.debugging_host` |\n\
+         | `ANONYMIZED_TELEMETRY` | `browser.telemetry`; handed on to programs as well |\n\
+         \n## A settings file\n\n\
+         ```toml\n\
+         listen = [\"127.0.0.1:5000\", \"unix:/run/desk.sock\"]\n\
+         display = \"auto\"\n\
+         size = \"1280x800\"\n\
+         start = [\"gedit\"]\n\
+         \n\
+         [env]\n\
+         LANG = \"de_DE.UTF-8\"\n\
+         ```\n\
+         \n## Exit status\n\n\
+         | status | meaning |\n|---|---|\n\
+         | 0 | the desk was asked to stop and did |\n\
+         | 1 | something went wrong |\n\
+         | 2 | the command line, a variable or the settings file can't be used |\n\
+         | 3 | something that is needed is not installed |\n\
+         | 4 | the address or the display is taken |\n\
+         | 128 + N | asked to stop twice, by signal N the second time |\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `UPDATE_GOLDEN=1 cargo test -p hotdesk reference` writes it anew.
+    #[test]
+    fn the_page_is_fresh() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::create_dir_all(file.parent().expect("it has a folder")).expect("docs can be made");
+            std::fs::write(&file, settings()).expect("docs can be written");
+        }
+        let kept = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(kept == settings(), "docs/settings.md is stale: UPDATE_GOLDEN=1 cargo test -p hotdesk reference");
+    }
+}

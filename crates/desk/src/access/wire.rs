@@ -1,0 +1,312 @@
+//! A D-Bus connection made for asking thousands of small questions at once.
+//!
+//! A tree is some ten thousand calls, and a general client spends more on each of them (a task, a
+//! channel, two system calls) than the asked program does. A [`Wire`] writes many calls with one
+//! system call and reads many answers with another; whoever uses it keeps a table from serial to
+//! meaning. Messages are made and read by `zbus`; only sockets, framing and the greeting are here.
+//!
+//! It speaks to a message bus, or straight to a program that listens for peers (programs with
+//! ATK do), which saves both passages through the bus daemon.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::{Duration, Instant};
+use zbus::message::{Message, Type as Kind};
+use zbus::zvariant::serialized::{Context, Data};
+use zbus::zvariant::{BE, DynamicType, LE, Signature, Type, Value};
+
+/// No answer is larger: the D-Bus specification forbids messages beyond 128 MiB, and a tree of one
+/// program stays far below this. What claims to be larger is not a message.
+const LARGEST_MESSAGE: usize = 64 << 20;
+/// Greeting a peer is a matter of microseconds; one that is frozen must not hold the tree up.
+const GREETING_TIME: Duration = Duration::from_millis(700);
+const READ_SIZE: usize = 256 << 10;
+/// The fixed part of a message's header: everything before its fields.
+const FIXED_HEADER: usize = 16;
+
+/// One connection. Not shared: whoever walks a program owns its wire.
+pub(super) struct Wire {
+    stream: UnixStream,
+    outgoing: Vec<u8>,
+    written: usize,
+    incoming: Vec<u8>,
+    taken: usize,
+}
+
+/// An answer (or a signal) as it lies in the wire's buffer.
+pub(super) struct Answer<'w> {
+    /// The serial of the call that this answers; 0 for everything that is no answer.
+    pub(super) serial: u32,
+    kind: u8,
+    signature: Signature,
+    error: Option<String>,
+    body: Data<'w, 'static>,
+}
+
+impl Wire {
+    /// To a message bus; introduces itself there.
+    pub(super) fn to_bus(address: &str) -> io::Result<Self> {
+        let mut wire = Self::to_peer(address)?;
+        let hello = wire.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", &())?;
+        wire.wait_for(hello, GREETING_TIME, |answer| answer.read::<String>().map(drop))?;
+        Ok(wire)
+    }
+
+    /// To a program that listens by itself.
+    pub(super) fn to_peer(address: &str) -> io::Result<Self> {
+        let mut stream = connect(address)?;
+        stream.set_read_timeout(Some(GREETING_TIME))?;
+        stream.set_write_timeout(Some(GREETING_TIME))?;
+        greet(&mut stream)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 })
+    }
+
+    /// Puts a call into the outgoing buffer and returns its serial.
+    pub(super) fn call<B>(&mut self, to: &str, path: &str, interface: &str, member: &str, body: &B) -> io::Result<u32>
+    where
+        B: serde::Serialize + DynamicType,
+    {
+        let message = Message::method_call(path, member)
+            .and_then(|m| m.destination(to))
+            .and_then(|m| m.interface(interface))
+            .and_then(|m| m.build(body))
+            .map_err(|e| io::Error::new(ErrorKind::InvalidInput, e))?;
+        self.outgoing.extend_from_slice(message.data().bytes());
+        Ok(message.primary_header().serial_num().get())
+    }
+
+    /// Writes what the socket takes now, reads what it has now, and otherwise waits until `until`.
+    /// `Ok(false)` means that the time passed without anything read.
+    pub(super) fn exchange(&mut self, until: Instant) -> io::Result<bool> {
+        loop {
+            self.write_some()?;
+            if self.read_some()? {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let mut events = PollFlags::IN;
+            if self.written < self.outgoing.len() {
+                events |= PollFlags::OUT;
+            }
+            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+            match poll(&mut [PollFd::new(&self.stream, events)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// The next whole message of the incoming buffer.
+    pub(super) fn next(&mut self) -> io::Result<Option<Answer<'_>>> {
+        let buffer = self.incoming.get(self.taken..).unwrap_or_default();
+        let Some(size) = message_size(buffer)? else {
+            self.incoming.drain(..self.taken);
+            self.taken = 0;
+            return Ok(None);
+        };
+        if buffer.len() < size.whole {
+            self.incoming.drain(..self.taken);
+            self.taken = 0;
+            self.incoming.reserve(size.whole - self.incoming.len());
+            return Ok(None);
+        }
+        let start = self.taken;
+        self.taken += size.whole;
+        let message = self.incoming.get(start..self.taken).unwrap_or_default();
+        Answer::parse(message, &size).map(Some)
+    }
+
+    /// Asks nothing else meanwhile: for the first words on a connection.
+    pub(super) fn wait_for<T>(
+        &mut self,
+        serial: u32,
+        time: Duration,
+        read: impl Fn(&Answer<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let until = Instant::now() + time;
+        loop {
+            while let Some(answer) = self.next()? {
+                if answer.serial == serial {
+                    return read(&answer);
+                }
+            }
+            if !self.exchange(until)? {
+                return Err(io::Error::new(ErrorKind::TimedOut, "no answer came in time"));
+            }
+        }
+    }
+
+    fn write_some(&mut self) -> io::Result<()> {
+        while self.written < self.outgoing.len() {
+            match self.stream.write(self.outgoing.get(self.written..).unwrap_or_default()) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.outgoing.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// One read: whether anything came.
+    fn read_some(&mut self) -> io::Result<bool> {
+        let end = self.incoming.len();
+        self.incoming.resize(end + READ_SIZE, 0);
+        let result = self.stream.read(self.incoming.get_mut(end..).unwrap_or_default());
+        self.incoming.truncate(end + result.as_ref().copied().unwrap_or(0));
+        match result {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl<'w> Answer<'w> {
+    fn parse(message: &'w [u8], size: &Size) -> io::Result<Self> {
+        let endian = if size.big_endian { BE } else { LE };
+        let fields = message.get(FIXED_HEADER - 4..).unwrap_or_default();
+        let fields = Data::new(fields, Context::new_dbus(endian, FIXED_HEADER - 4));
+        let (fields, _): (Vec<(u8, Value<'_>)>, usize) = fields.deserialize().map_err(invalid)?;
+        let (mut serial, mut signature, mut error) = (0, Signature::Unit, None);
+        for (code, value) in fields {
+            match (code, value) {
+                (4, Value::Str(name)) => error = Some(name.to_string()),
+                (5, Value::U32(n)) => serial = n,
+                (8, Value::Signature(s)) => signature = s,
+                _ => {}
+            }
+        }
+        let kind = message.get(1).copied().unwrap_or_default();
+        if kind != Kind::MethodReturn as u8 && kind != Kind::Error as u8 {
+            serial = 0;
+        }
+        let body = Data::new(message.get(size.body..).unwrap_or_default(), Context::new_dbus(endian, 0));
+        Ok(Self { serial, kind, signature, error, body })
+    }
+
+    /// The answer's content; an error that the program answered is one here.
+    pub(super) fn read<'a, T>(&'a self) -> io::Result<T>
+    where
+        T: serde::Deserialize<'a> + Type,
+    {
+        if self.kind == Kind::Error as u8 {
+            let text = if self.signature == *<&str>::SIGNATURE {
+                self.body.deserialize::<&str>().map(|(s, _)| s.to_owned()).unwrap_or_default()
+            } else {
+                String::new()
+            };
+            return Err(io::Error::other(format!("{}: {text}", self.error.as_deref().unwrap_or("error"))));
+        }
+        // What a method returns stands in the body without the brackets of a structure.
+        if !same(&self.signature, T::SIGNATURE) {
+            return Err(invalid(format!("the answer is {}, not {}", self.signature, T::SIGNATURE)));
+        }
+        self.body.deserialize().map(|(value, _)| value).map_err(invalid)
+    }
+}
+
+/// `true` for equal signatures, and for a structure against its fields written one after another.
+fn same(got: &Signature, wanted: &Signature) -> bool {
+    got == wanted || got.to_string_no_parens() == wanted.to_string_no_parens()
+}
+
+struct Size {
+    body: usize,
+    whole: usize,
+    big_endian: bool,
+}
+
+/// `None` while too little is there to know.
+fn message_size(buffer: &[u8]) -> io::Result<Option<Size>> {
+    let Some(head) = buffer.first_chunk::<FIXED_HEADER>() else { return Ok(None) };
+    let big_endian = match head[0] {
+        b'l' => false,
+        b'B' => true,
+        _ => return Err(invalid("this is no D-Bus message")),
+    };
+    let number = |at: usize| {
+        let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+        if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    };
+    let (body_size, fields_size) = (number(4) as usize, number(12) as usize);
+    if body_size > LARGEST_MESSAGE || fields_size > LARGEST_MESSAGE {
+        return Err(invalid("a message is too large"));
+    }
+    let body = (FIXED_HEADER + fields_size).next_multiple_of(8);
+    Ok(Some(Size { body, whole: body + body_size, big_endian }))
+}
+
+/// The first address of the list that can be reached.
+fn connect(addresses: &str) -> io::Result<UnixStream> {
+    let mut last = io::Error::new(ErrorKind::InvalidInput, format!("no address of a Unix socket in `{addresses}`"));
+    for address in addresses.split(';') {
+        let Some(pairs) = address.strip_prefix("unix:") else { continue };
+        for (key, value) in pairs.split(',').filter_map(|p| p.split_once('=')) {
+            let value = unescape(value);
+            let tried = match key {
+                "path" => UnixStream::connect(std::path::Path::new(std::ffi::OsStr::new(&value))),
+                "abstract" => SocketAddr::from_abstract_name(value.as_bytes()).and_then(|a| UnixStream::connect_addr(&a)),
+                _ => continue,
+            };
+            match tried {
+                Ok(stream) => return Ok(stream),
+                Err(e) => last = e,
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Values in addresses have their unusual bytes written as `%xx`.
+fn unescape(value: &str) -> String {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let hex = (first == b'%').then(|| tail.get(..2)).flatten().and_then(|h| std::str::from_utf8(h).ok());
+        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Authentication by the credentials of the socket.
+fn greet(stream: &mut UnixStream) -> io::Result<()> {
+    let uid: String = rustix::process::geteuid().as_raw().to_string().bytes().map(|b| format!("{b:02x}")).collect();
+    stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes())?;
+    let mut line = Vec::new();
+    // A line of the greeting is short; one that does not end is none.
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        if line.len() > 1000 || stream.read(&mut byte)? == 0 {
+            return Err(invalid("the other side does not greet as D-Bus does"));
+        }
+        line.push(byte[0]);
+    }
+    if !line.starts_with(b"OK ") {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, "the other side does not let us in"));
+    }
+    stream.write_all(b"BEGIN\r\n")
+}
+
+fn invalid(reason: impl ToString) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, reason.to_string())
+}

@@ -1,0 +1,223 @@
+//! Output that is kept for a while: written once, read by any number of clients, each at its own pace.
+//!
+//! Nobody waits for a reader: a writer that is faster than it overwrites the oldest bytes, and the
+//! reader is told how many it missed. So neither slow nor stopped readers cost memory.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// The largest piece in which output is handed on.
+const PIECE: usize = 32 << 10;
+/// What a piece costs besides its bytes.
+const OVERHEAD: usize = 64;
+
+/// Where output came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Stdout,
+    Stderr,
+}
+
+/// A tape that is written to. Cheap to clone.
+#[derive(Clone)]
+pub struct Tape {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    kept: Mutex<Kept>,
+    limit: usize,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    pieces: VecDeque<Piece>,
+    cost: usize,
+    end: u64,
+    finished: bool,
+}
+
+struct Piece {
+    source: Source,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+/// What a reader gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    Data {
+        source: Source,
+        /// Of its first byte, counted over both sources.
+        offset: u64,
+        bytes: Bytes,
+    },
+    /// So many bytes were overwritten before they were read.
+    Lost(u64),
+}
+
+impl Tape {
+    /// A tape that keeps about `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        let shared = Shared { kept: Mutex::default(), limit, changed: watch::channel(()).0 };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub fn write(&self, source: Source, mut data: &[u8]) {
+        let mut kept = self.shared.kept();
+        while !data.is_empty() {
+            let offset = kept.end;
+            let room = match kept.pieces.back() {
+                Some(last) if last.source == source => PIECE - last.data.len(),
+                _ => 0,
+            };
+            let count = if room > 0 { room.min(data.len()) } else { PIECE.min(data.len()) };
+            let (now, rest) = data.split_at(count);
+            match kept.pieces.back_mut() {
+                Some(last) if room > 0 => last.data.extend_from_slice(now),
+                _ => {
+                    kept.pieces.push_back(Piece { source, offset, data: now.to_vec() });
+                    kept.cost += OVERHEAD;
+                }
+            }
+            kept.cost += count;
+            kept.end += count as u64;
+            data = rest;
+            while kept.cost > self.shared.limit && kept.pieces.len() > 1 {
+                let gone = kept.pieces.pop_front().map_or(0, |piece| piece.data.len() + OVERHEAD);
+                kept.cost = kept.cost.saturating_sub(gone);
+            }
+        }
+        drop(kept);
+        self.shared.changed.send_replace(());
+    }
+
+    /// Nothing more will be written.
+    pub fn finish(&self) {
+        self.shared.kept().finished = true;
+        self.shared.changed.send_replace(());
+    }
+
+    /// How many bytes were written.
+    pub fn written(&self) -> u64 {
+        self.shared.kept().end
+    }
+
+    /// A reader that starts at the byte `from`, or at the oldest that is kept.
+    pub fn read(&self, from: u64) -> Reader {
+        Reader { changed: self.shared.changed.subscribe(), shared: self.shared.clone(), offset: from }
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who reads a tape.
+pub struct Reader {
+    shared: Arc<Shared>,
+    changed: watch::Receiver<()>,
+    offset: u64,
+}
+
+impl Reader {
+    /// What comes next, waited for; `None` at the end of a finished tape. Can be cancelled without loss.
+    pub async fn next(&mut self) -> Option<Next> {
+        loop {
+            self.changed.borrow_and_update();
+            if let Some(next) = self.try_next() {
+                return Some(next);
+            }
+            if self.shared.kept().finished {
+                // Written and finished between the two looks.
+                return self.try_next();
+            }
+            self.changed.changed().await.ok()?;
+        }
+    }
+
+    /// What is there already.
+    pub fn try_next(&mut self) -> Option<Next> {
+        let kept = self.shared.kept();
+        let first = kept.pieces.front()?.offset;
+        if self.offset < first {
+            let lost = first - self.offset;
+            self.offset = first;
+            return Some(Next::Lost(lost));
+        }
+        if self.offset >= kept.end {
+            return None;
+        }
+        let index = kept.pieces.partition_point(|piece| piece.offset <= self.offset).checked_sub(1)?;
+        let piece = kept.pieces.get(index)?;
+        let skip = usize::try_from(self.offset - piece.offset).ok()?;
+        let bytes = Bytes::copy_from_slice(piece.data.get(skip..)?);
+        let (source, offset) = (piece.source, self.offset);
+        self.offset += bytes.len() as u64;
+        Some(Next::Data { source, offset, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Source::{Stderr, Stdout};
+
+    fn data(source: Source, offset: u64, bytes: &'static [u8]) -> Option<Next> {
+        Some(Next::Data { source, offset, bytes: Bytes::from_static(bytes) })
+    }
+
+    #[tokio::test]
+    async fn readers_see_all_in_order_whenever_they_come() {
+        let tape = Tape::new(1000);
+        let mut early = tape.read(0);
+        tape.write(Stdout, b"one");
+        assert_eq!(early.next().await, data(Stdout, 0, b"one"));
+        tape.write(Stdout, b"two");
+        tape.write(Stderr, b"bad");
+        tape.finish();
+        assert_eq!(early.next().await, data(Stdout, 3, b"two"));
+        assert_eq!(early.next().await, data(Stderr, 6, b"bad"));
+        assert_eq!(early.next().await, None);
+        let mut late = tape.read(4);
+        assert_eq!(late.next().await, data(Stdout, 4, b"wo"));
+        assert_eq!(late.next().await, data(Stderr, 6, b"bad"));
+        assert_eq!(late.next().await, None);
+        assert_eq!(tape.read(1000).next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_reader_wakes() {
+        let tape = Tape::new(1000);
+        let mut reader = tape.read(0);
+        let waiting = tokio::spawn(async move { (reader.next().await, reader.next().await) });
+        tokio::task::yield_now().await;
+        tape.write(Stdout, b"x");
+        tokio::task::yield_now().await;
+        tape.finish();
+        assert_eq!(waiting.await.unwrap(), (data(Stdout, 0, b"x"), None));
+    }
+
+    #[tokio::test]
+    async fn memory_is_bounded_and_loss_is_told() {
+        let tape = Tape::new(100_000);
+        let mut reader = tape.read(0);
+        for n in 0..10_000u32 {
+            tape.write(if n % 2 == 0 { Stdout } else { Stderr }, &[7; 1000]);
+        }
+        assert!(tape.shared.kept().cost <= 100_000);
+        let Some(Next::Lost(lost)) = reader.next().await else { panic!("nothing was lost") };
+        let mut seen = lost;
+        tape.finish();
+        while let Some(Next::Data { offset, bytes, .. }) = reader.next().await {
+            assert_eq!(offset, seen);
+            seen += bytes.len() as u64;
+        }
+        assert_eq!(seen, 10_000_000);
+    }
+}

@@ -1,0 +1,194 @@
+//! Where a server listens: TCP or a Unix socket.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// `127.0.0.1:5000`, `localhost:5000`, `[::1]:5000`, `:5000` (every address) or `unix:/run/desk.sock`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// From where a listener can be reached, which decides how requests are guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// By whoever may open the socket's file.
+    File,
+    /// By every program of this machine, web pages in its browsers included.
+    Machine,
+    /// By the network.
+    Network,
+}
+
+impl Address {
+    pub fn reach(&self) -> Reach {
+        match self {
+            Self::Unix(_) => Reach::File,
+            Self::Tcp(address) if address.ip().to_canonical().is_loopback() => Reach::Machine,
+            Self::Tcp(_) => Reach::Network,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(Error::Invalid("`unix:` needs the path of a socket: `unix:/run/desk.sock`".into()));
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let full = match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None if text.starts_with(':') => format!("0.0.0.0{text}"),
+            None => text.to_owned(),
+        };
+        full.parse().map(Self::Tcp).map_err(|_| {
+            Error::Invalid(format!(
+                "`{text}` is not an address to listen on: write `127.0.0.1:5000`, `[::1]:5000` or `unix:PATH`"
+            ))
+        })
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that takes connections.
+pub struct Listener {
+    address: Address,
+    socket: Socket,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    pub async fn bind(address: &Address) -> Result<Self> {
+        let failed = |e: std::io::Error| {
+            let hint = match e.kind() {
+                std::io::ErrorKind::AddrInUse => "; something listens there already: choose another with `--listen`",
+                std::io::ErrorKind::PermissionDenied => "; ports below 1024 need root: choose another with `--listen`",
+                _ => "",
+            };
+            Error::Conflict(format!("can't listen on {address}: {e}{hint}"))
+        };
+        match address {
+            Address::Tcp(wanted) => {
+                let socket = TcpListener::bind(wanted).await.map_err(failed)?;
+                let address = Address::Tcp(socket.local_addr().map_err(failed)?);
+                Ok(Self { address, socket: Socket::Tcp(socket) })
+            }
+            Address::Unix(path) => {
+                remove_dead_socket(path).map_err(failed)?;
+                let socket = UnixListener::bind(path).map_err(failed)?;
+                // The file is the only guard of this address.
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+                Ok(Self { address: address.clone(), socket: Socket::Unix(socket) })
+            }
+        }
+    }
+
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(super) async fn accept(&self) -> std::io::Result<Stream> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept().await?;
+                // An answer is one write; waiting to fill a packet would add up to 40 ms to it.
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Socket::Unix(socket) => Ok(Stream::Unix(socket.accept().await?.0)),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket that nobody listens on is what a killed server leaves; anything else stays.
+fn remove_dead_socket(path: &Path) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Err(std::io::ErrorKind::AddrInUse.into()),
+            Err(_) => std::fs::remove_file(path),
+        },
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_told_apart() {
+        for (text, reach) in [
+            ("127.0.0.1:5000", Reach::Machine),
+            ("127.8.8.8:1", Reach::Machine),
+            ("localhost:5000", Reach::Machine),
+            ("[::1]:5000", Reach::Machine),
+            ("[::ffff:127.0.0.1]:5000", Reach::Machine),
+            ("0.0.0.0:5000", Reach::Network),
+            (":5000", Reach::Network),
+            ("[::]:5000", Reach::Network),
+            ("10.0.0.1:5000", Reach::Network),
+            ("unix:/tmp/x", Reach::File),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().reach(), reach, "{text}");
+        }
+        for text in ["", "unix:", "5000", "127.0.0.1", "127.0.0.1:70000", "example.com:80", "localhost:"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::Unix(dir.path().join("s"));
+        let Address::Unix(path) = &address else { unreachable!() };
+        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let live = Listener::bind(&address).await.unwrap();
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Listener::bind(&address).await.is_err());
+        drop(live);
+        assert!(!path.exists());
+        std::fs::write(path, "a file").unwrap();
+        assert!(Listener::bind(&address).await.is_err(), "a file of somebody is not deleted");
+    }
+}
