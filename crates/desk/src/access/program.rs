@@ -134,7 +134,7 @@ impl Program {
         }
         *lock(&self.areas) = None;
         self.painted.store(false, Ordering::Release);
-        let (when, changes) = (Instant::now(), bus.begin(&self.place.bus));
+        let changes = bus.begin(&self.place.bus);
         let patience = if kept.silent { LITTLE_PATIENCE } else { PATIENCE };
         let tree = self.build(bus, Scope::Whole, patience).await;
         kept.silent = !tree.complete;
@@ -143,7 +143,7 @@ impl Program {
             return kept.built.clone();
         }
         *lock(&self.areas) = areas_of(&tree);
-        let built = Arc::new(Built { when, ..Built::new(tree) });
+        let built = Arc::new(Built::new(tree));
         kept.changes = changes;
         kept.built = Some(built.clone());
         Some(built)
