@@ -26,6 +26,7 @@ mod literal;
 mod lower;
 mod modules;
 mod operate;
+mod player;
 mod shadow;
 mod stop;
 mod strings;
@@ -196,7 +197,7 @@ fn check_variables(place: &Place) -> crate::Result<()> {
 
 /// The rehearsal took it for granted that places on the screen are within bounds.
 fn check_screen(desk: &mut Desk) -> crate::Result<()> {
-    let bounds = 1..=gestures::FARTHEST + 1;
+    let bounds = 1..=player::FARTHEST + 1;
     match desk.size() {
         Ok((width, height)) if bounds.contains(&width) && bounds.contains(&height) => Ok(()),
         Ok((width, height)) => Err(Error::internal(format!("a screen of {width}x{height} is beyond every bound"))),
