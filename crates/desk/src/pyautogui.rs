@@ -58,6 +58,9 @@ const MOST_PROGRAMS: usize = 64;
 /// What the evaluator needs at its deepest, with room to spare.
 const STACK: usize = 2 << 20;
 
+/// A program that is still not back so long after its time waits for a display that hangs.
+const GRACE: Duration = Duration::from_secs(2);
+
 static TURNS: Semaphore = Semaphore::const_new(MOST_PROGRAMS);
 
 /// A program that was understood whole and can be run natively.
@@ -128,7 +131,10 @@ impl Program {
             let _ = sender.send(outcome);
         });
         spawned.map_err(|e| Error::internal(format!("no thread for a program: {e}")))?;
-        receiver.await.unwrap_or_else(|_| Err(Error::internal("a program's thread failed")))
+        match tokio::time::timeout(limit + GRACE, receiver).await {
+            Ok(outcome) => outcome.unwrap_or_else(|_| Err(Error::internal("a program's thread failed"))),
+            Err(_) => Err(Error::Timeout { what: "the program".into(), limit }),
+        }
     }
 
     fn run_here(&self, input: &Input, place: Arc<Place>, limit: Duration) -> crate::Result<Outcome> {
