@@ -308,3 +308,87 @@ fn greet(stream: &mut UnixStream) -> io::Result<()> {
 fn invalid(reason: impl ToString) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, reason.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wire and its other end.
+    fn pair() -> (Wire, UnixStream) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (Wire { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 }, other)
+    }
+
+    /// What a program would answer to a call.
+    fn answer<B: serde::Serialize + DynamicType>(to: u32, body: &B) -> Vec<u8> {
+        let call = Message::method_call("/", "Call").unwrap().serial(to.try_into().unwrap()).build(&()).unwrap();
+        let reply = Message::method_return(&call.header()).unwrap().build(body).unwrap();
+        reply.data().bytes().to_vec()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn answers_come_in_pieces_and_in_heaps() {
+        let (mut wire, mut other) = pair();
+        let text = "x".repeat(1000);
+        let heap = [answer(7, &"one"), answer(8, &(1i32, 2i32)), answer(9, &text.as_str())].concat();
+        let (first, rest) = heap.split_at(heap.len() - 500);
+        other.write_all(first).unwrap();
+        assert!(wire.exchange(soon()).unwrap());
+        let one = wire.next().unwrap().unwrap();
+        assert_eq!((one.serial, one.read::<&str>().unwrap()), (7, "one"));
+        let two = wire.next().unwrap().unwrap();
+        assert_eq!((two.serial, two.read::<(i32, i32)>().unwrap()), (8, (1, 2)));
+        assert!(two.read::<&str>().is_err(), "an answer of another kind is an error");
+        assert!(wire.next().unwrap().is_none());
+        other.write_all(rest).unwrap();
+        assert!(wire.exchange(soon()).unwrap());
+        assert_eq!(wire.next().unwrap().unwrap().read::<&str>().unwrap(), text);
+        assert!(wire.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn errors_are_told() {
+        let (mut wire, mut other) = pair();
+        let call = Message::method_call("/", "Call").unwrap().build(&()).unwrap();
+        let error = Message::error(&call.header(), "org.example.Broken").unwrap().build(&"no such thing").unwrap();
+        other.write_all(error.data().bytes()).unwrap();
+        wire.exchange(soon()).unwrap();
+        let error = wire.next().unwrap().unwrap().read::<&str>().unwrap_err();
+        assert_eq!(error.to_string(), "org.example.Broken: no such thing");
+    }
+
+    #[test]
+    fn a_silent_other_side_is_waited_for_no_longer_than_said() {
+        let (mut wire, other) = pair();
+        assert!(!wire.exchange(Instant::now() + Duration::from_millis(5)).unwrap());
+        drop(other);
+        assert_eq!(wire.exchange(soon()).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_talk() {
+        for nonsense in [&[b'x'; 16], b"l\x02\x00\x01\xff\xff\xff\xff\x01\x00\x00\x00\x00\x00\x00\x00"] {
+            let (mut wire, mut other) = pair();
+            other.write_all(nonsense).unwrap();
+            wire.exchange(soon()).unwrap();
+            assert!(wire.next().is_err());
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(unescape("/tmp/a%20b%2"), "/tmp/a b%2");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("so cket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let address = path.display().to_string().replace(' ', "%20");
+        assert!(connect(&format!("tcp:host=x;unix:path=/nowhere;unix:path={address},guid=12")).is_ok());
+        assert!(connect("unix:path=/nowhere").is_err());
+        assert!(connect("").is_err());
+    }
+}
