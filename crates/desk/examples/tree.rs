@@ -33,8 +33,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let xml = access.osworld_xml().await?;
-        writeln!(std::io::stdout(), "{:.1} ms, {} bytes", begin.elapsed().as_secs_f64() * 1e3, xml.len())?;
-        std::fs::write(file, xml)?;
+        let took = begin.elapsed().as_secs_f64() * 1e3;
+        std::fs::write(file, &xml)?;
+        writeln!(std::io::stdout(), "{took:.1} ms, {} bytes", xml.len())?;
     }
     Ok(())
 }
