@@ -20,7 +20,7 @@ use zbus::zvariant::{BE, DynamicType, LE, Signature, Type, Value};
 /// No answer is larger: the D-Bus specification forbids messages beyond 128 MiB, and a tree of one
 /// program stays far below this. What claims to be larger is not a message.
 const LARGEST_MESSAGE: usize = 64 << 20;
-const READ_SIZE: usize = 256 << 10;
+const READ_SIZE: usize = 64 << 10;
 /// The fixed part of a message's header: everything before its fields.
 const FIXED_HEADER: usize = 16;
 
@@ -31,6 +31,8 @@ pub(super) struct Wire {
     written: usize,
     incoming: Vec<u8>,
     taken: usize,
+    /// Where the next read goes first.
+    fresh: Box<[u8]>,
 }
 
 /// An answer (or a signal) as it lies in the wire's buffer.
@@ -59,7 +61,12 @@ impl Wire {
         stream.set_write_timeout(Some(time))?;
         greet(&mut stream)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 })
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        let fresh = vec![0; READ_SIZE].into_boxed_slice();
+        Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0, fresh }
     }
 
     /// Puts a call into the outgoing buffer and returns its serial.
@@ -157,13 +164,12 @@ impl Wire {
 
     /// One read: whether anything came.
     fn read_some(&mut self) -> io::Result<bool> {
-        let end = self.incoming.len();
-        self.incoming.resize(end + READ_SIZE, 0);
-        let result = self.stream.read(self.incoming.get_mut(end..).unwrap_or_default());
-        self.incoming.truncate(end + result.as_ref().copied().unwrap_or(0));
-        match result {
+        match self.stream.read(&mut self.fresh) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Ok(true),
+            Ok(n) => {
+                self.incoming.extend_from_slice(self.fresh.get(..n).unwrap_or_default());
+                Ok(true)
+            }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
             Err(e) => Err(e),
         }
@@ -317,7 +323,7 @@ mod tests {
     fn pair() -> (Wire, UnixStream) {
         let (stream, other) = UnixStream::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
-        (Wire { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 }, other)
+        (Wire::over(stream), other)
     }
 
     /// What a program would answer to a call.
