@@ -390,6 +390,7 @@ impl Walk<'_> {
         }
         for node in &mut self.nodes {
             node.children.retain(|&c| is_told(c));
+            details::drop_unknown(node);
         }
         let complete = complete && self.nodes.len() < MOST_NODES;
         Tree { nodes: self.nodes, complete }

@@ -8,6 +8,9 @@ use crate::access::words::{Interfaces, SHOWING, VISIBLE};
 use std::collections::BTreeMap;
 use zbus::zvariant::Value as Variant;
 
+/// Stands for the name of an action until it is told. No name has this character.
+const UNKNOWN: &str = "\0";
+
 impl Walk<'_> {
     pub(super) fn learn_details(&mut self) -> Result<(), Ended> {
         let mut questions = Vec::new();
@@ -69,6 +72,11 @@ impl Walk<'_> {
     }
 }
 
+/// Leaves out actions whose names were not told before the program fell silent.
+pub(super) fn drop_unknown(node: &mut Node) {
+    node.actions.retain(|action| *action.name != *UNKNOWN);
+}
+
 fn take_detail(node: &mut Node, question: Question, answer: &Answer<'_>) {
     match question {
         Question::Attributes => {
@@ -95,7 +103,7 @@ fn take_detail(node: &mut Node, question: Question, answer: &Answer<'_>) {
             if let Ok(actions) = answer.read::<Vec<(&str, &str, &str)>>() {
                 // The name here is for people's eyes; the true one is asked for next.
                 let action = |(_, description, keys): (&str, &str, &str)| Action {
-                    name: "".into(),
+                    name: UNKNOWN.into(),
                     description: description.into(),
                     keys: keys.into(),
                 };
