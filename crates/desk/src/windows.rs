@@ -96,6 +96,11 @@ impl Windows {
         self.line.ask(move |ewmh| ewmh.window(id)).await
     }
 
+    /// Whether the keyboard belongs to this window.
+    pub async fn has_focus(&self, id: u32) -> Result<bool> {
+        self.line.ask(move |ewmh| ewmh.has_focus(id)).await
+    }
+
     pub async fn activate(&self, id: u32) -> Result<()> {
         self.line.ask(move |ewmh| ewmh.activate(id)).await
     }
@@ -116,14 +121,16 @@ impl Windows {
                 WindowChange::Restore => ewmh.restore(id),
             })
             .await?;
-        let done = move |window: Option<&Window>| match (window, change) {
-            (None, _) => true,
-            (Some(w), WindowChange::Activate) => w.active && !w.minimized,
-            (Some(_), WindowChange::Close) => false,
-            (Some(w), WindowChange::Minimize) => w.minimized,
-            (Some(w), WindowChange::Maximize) => w.maximized,
-            (Some(w), WindowChange::Fullscreen) => w.fullscreen,
-            (Some(w), WindowChange::Restore) => !w.minimized && !w.maximized && !w.fullscreen,
+        let done = move |ewmh: &Ewmh, w: &Window| {
+            Ok(match change {
+                // The active window is told before the keyboard is its own.
+                WindowChange::Activate => w.active && !w.minimized && ewmh.has_focus(w.id)?,
+                WindowChange::Close => false,
+                WindowChange::Minimize => w.minimized,
+                WindowChange::Maximize => w.maximized,
+                WindowChange::Fullscreen => w.fullscreen,
+                WindowChange::Restore => !w.minimized && !w.maximized && !w.fullscreen,
+            })
         };
         self.until(id, done).await
     }
@@ -140,13 +147,11 @@ impl Windows {
         }
         self.line.ask(move |ewmh| ewmh.place(id, area)).await?;
         let reached = |wanted: Option<i64>, is: i64| wanted.is_none_or(|wanted| wanted == is);
-        let done = move |window: Option<&Window>| {
-            window.is_none_or(|w| {
-                reached(area.x.map(i64::from), w.area.x.into())
-                    && reached(area.y.map(i64::from), w.area.y.into())
-                    && reached(area.width.map(i64::from), w.area.width.into())
-                    && reached(area.height.map(i64::from), w.area.height.into())
-            })
+        let done = move |_: &Ewmh, w: &Window| {
+            Ok(reached(area.x.map(i64::from), w.area.x.into())
+                && reached(area.y.map(i64::from), w.area.y.into())
+                && reached(area.width.map(i64::from), w.area.width.into())
+                && reached(area.height.map(i64::from), w.area.height.into()))
         };
         self.until(id, done).await
     }
@@ -179,15 +184,12 @@ impl Windows {
         }
     }
 
-    /// Waits a moment until a window is as it should be, and tells how it is.
-    async fn until(&self, id: u32, done: impl Fn(Option<&Window>) -> bool + Send + 'static) -> Result<Option<Window>> {
-        let look = move |ewmh: &Ewmh| {
-            let window = match ewmh.window(id) {
-                Ok(window) => Some(window),
-                Err(Error::NotFound(_)) => None,
-                Err(other) => return Err(other),
-            };
-            Ok(if done(window.as_ref()) { Some(window) } else { None })
+    /// Waits a moment until a window is as it should be or gone, and tells how it is.
+    async fn until(&self, id: u32, done: impl Fn(&Ewmh, &Window) -> Result<bool> + Send + 'static) -> Result<Option<Window>> {
+        let look = move |ewmh: &Ewmh| match ewmh.window(id) {
+            Ok(window) => Ok(if done(ewmh, &window)? { Some(Some(window)) } else { None }),
+            Err(Error::NotFound(_)) => Ok(Some(None)),
+            Err(other) => Err(other),
         };
         match self.watch(OBEYS_WITHIN, look).await {
             Ok(Some(window)) => Ok(window),

@@ -104,45 +104,52 @@ impl<T: AsRef<Client> + Send + 'static> Line<T> {
 pub(crate) mod tests {
     use super::*;
     use crate::place::Place;
+    use std::io::Read;
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::{AtomicU16, Ordering};
+    use x11rb::protocol::xproto::{ClientMessageEvent, CreateWindowAux, EventMask, WindowClass};
+
+    /// What comes on a busy machine comes within this time.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
     /// An X server of a test's own, with a window manager if wanted. Ends with its value.
     pub(crate) struct TestDisplay {
         pub(crate) place: Arc<Place>,
         children: Vec<Child>,
-        pub(crate) home: tempfile::TempDir,
+        _home: tempfile::TempDir,
     }
 
     impl TestDisplay {
         pub(crate) fn bare() -> Self {
             let home = tempfile::tempdir().unwrap();
-            let (server, number) = start_server(None);
+            let number = free_number();
+            let server = start_server(number);
             let place = place(number, home.path().to_owned());
-            Self { place: Arc::new(place), children: vec![server], home }
+            Self { place: Arc::new(place), children: vec![server], _home: home }
         }
 
         pub(crate) fn managed() -> Self {
             let mut this = Self::bare();
             let client = Client::connect(&this.place.display).unwrap();
-            let manager = this.spawn("openbox", &["--sm-disable"]);
+            let manager = this.command("openbox", &["--sm-disable"]).spawn().expect("this test needs openbox");
             this.children.push(manager);
-            client
-                .connection
-                .change_window_attributes(
-                    client.root,
-                    &x11rb::protocol::xproto::ChangeWindowAttributesAux::new()
-                        .event_mask(x11rb::protocol::xproto::EventMask::PROPERTY_CHANGE),
-                )
-                .unwrap();
-            let check = client.connection.intern_atom(false, b"_NET_SUPPORTING_WM_CHECK").unwrap().reply().unwrap().atom;
-            let deadline = Instant::now() + Duration::from_secs(30);
+            // It loses requests of its first moments, even after it has said that it manages the display.
+            // Once it answers one, it is up.
+            let connection = &client.connection;
+            let window = connection.generate_id().unwrap();
+            let values = CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE).override_redirect(1);
+            connection.create_window(0, window, client.root, 0, 0, 1, 1, 0, WindowClass::INPUT_OUTPUT, 0, &values).unwrap();
+            let request = connection.intern_atom(false, b"_NET_REQUEST_FRAME_EXTENTS").unwrap().reply().unwrap().atom;
+            let mask = EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY;
+            let deadline = Instant::now() + PATIENCE;
             loop {
-                let property = client.connection.get_property(false, client.root, check, 0u32, 0, 1).unwrap().reply().unwrap();
-                if property.value_len > 0 {
+                assert!(Instant::now() < deadline, "openbox did not come up");
+                let message = ClientMessageEvent::new(32, window, request, [0u32; 5]);
+                connection.send_event(false, client.root, mask, message).unwrap();
+                if next_event(connection, Instant::now() + Duration::from_millis(100)).unwrap().is_some() {
                     return this;
                 }
-                assert!(next_event(&client.connection, deadline).unwrap().is_some(), "openbox did not come up");
             }
         }
 
@@ -151,7 +158,7 @@ pub(crate) mod tests {
             for child in self.children.drain(..).rev() {
                 end(child);
             }
-            self.children.push(start_server(Some(self.place.display.number)).0);
+            self.children.push(start_server(self.place.display.number));
         }
 
         pub(crate) fn kill(&mut self) {
@@ -160,16 +167,25 @@ pub(crate) mod tests {
             }
         }
 
-        /// Starts a program on the display; it is ended with the display.
-        pub(crate) fn spawn(&mut self, program: &str, arguments: &[&str]) -> Child {
-            Command::new(program)
-                .args(arguments)
-                .envs(&self.place.env)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap_or_else(|e| panic!("this test needs {program}: {e}"))
+        /// A program of the display.
+        pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+            let mut command = Command::new(program);
+            command.args(arguments).envs(&self.place.env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            command
+        }
+
+        /// Runs a program of the display to its end and gives what it wrote.
+        pub(crate) async fn output(&self, program: &str, arguments: &[&str]) -> String {
+            let child = self.start(program, arguments);
+            let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+            let output = output.unwrap_or_else(|_| panic!("{program} {arguments:?} does not end")).unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        }
+
+        /// Starts a program of the display; it ends when the value is dropped.
+        pub(crate) fn start(&self, program: &str, arguments: &[&str]) -> tokio::process::Child {
+            let mut command = tokio::process::Command::from(self.command(program, arguments));
+            command.kill_on_drop(true).spawn().unwrap_or_else(|e| panic!("this test needs {program}: {e}"))
         }
     }
 
@@ -186,14 +202,22 @@ pub(crate) mod tests {
         let _ = child.wait();
     }
 
-    /// Xvfb chooses a free number itself unless one is given, and says it when it is ready.
-    fn start_server(number: Option<u16>) -> (Child, u16) {
-        use std::io::Read;
-        let mut command = Command::new("Xvfb");
-        if let Some(number) = number {
-            command.arg(format!(":{number}"));
+    /// A number of this test alone, so that a display that was killed is not somebody else's meanwhile.
+    fn free_number() -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let first = 2000 + (std::process::id() % 500) as u16 * 100;
+        loop {
+            let number = first + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+            if !std::path::Path::new(&format!("/tmp/.X11-unix/X{number}")).exists() {
+                return number;
+            }
         }
-        let mut child = command
+    }
+
+    /// Xvfb says its number when it is ready.
+    fn start_server(number: u16) -> Child {
+        let mut child = Command::new("Xvfb")
+            .arg(format!(":{number}"))
             .args(["-screen", "0", "1280x800x24", "-noreset", "-nolisten", "tcp", "-displayfd", "1"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -206,8 +230,8 @@ pub(crate) mod tests {
         while output.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
-        let number = String::from_utf8(line).unwrap().parse().expect("Xvfb did not start");
-        (child, number)
+        assert_eq!(line, number.to_string().as_bytes(), "Xvfb did not start");
+        child
     }
 
     fn place(number: u16, home: PathBuf) -> Place {

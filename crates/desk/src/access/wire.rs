@@ -20,8 +20,6 @@ use zbus::zvariant::{BE, DynamicType, LE, Signature, Type, Value};
 /// No answer is larger: the D-Bus specification forbids messages beyond 128 MiB, and a tree of one
 /// program stays far below this. What claims to be larger is not a message.
 const LARGEST_MESSAGE: usize = 64 << 20;
-/// Greeting a peer is a matter of microseconds; one that is frozen must not hold the tree up.
-const GREETING_TIME: Duration = Duration::from_millis(700);
 const READ_SIZE: usize = 256 << 10;
 /// The fixed part of a message's header: everything before its fields.
 const FIXED_HEADER: usize = 16;
@@ -47,18 +45,18 @@ pub(super) struct Answer<'w> {
 
 impl Wire {
     /// To a message bus; introduces itself there.
-    pub(super) fn to_bus(address: &str) -> io::Result<Self> {
-        let mut wire = Self::to_peer(address)?;
+    pub(super) fn to_bus(address: &str, time: Duration) -> io::Result<Self> {
+        let mut wire = Self::to_peer(address, time)?;
         let hello = wire.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", &())?;
-        wire.wait_for(hello, GREETING_TIME, |answer| answer.read::<String>().map(drop))?;
+        wire.wait_for(hello, time, |answer| answer.read::<String>().map(drop))?;
         Ok(wire)
     }
 
-    /// To a program that listens by itself.
-    pub(super) fn to_peer(address: &str) -> io::Result<Self> {
+    /// To a program that listens by itself. A frozen one lets us in and then says nothing: it has `time` to.
+    pub(super) fn to_peer(address: &str, time: Duration) -> io::Result<Self> {
         let mut stream = connect(address)?;
-        stream.set_read_timeout(Some(GREETING_TIME))?;
-        stream.set_write_timeout(Some(GREETING_TIME))?;
+        stream.set_read_timeout(Some(time))?;
+        stream.set_write_timeout(Some(time))?;
         greet(&mut stream)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 })

@@ -32,8 +32,13 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether capital letters are locked.
     pub(super) fn caps(self) -> bool {
         self.modifiers & LOCK != 0
+    }
+
+    pub(super) fn without_caps(self) -> Self {
+        Self { modifiers: self.modifiers & !LOCK, ..self }
     }
 
     pub(super) fn now(reply: &xkb::GetStateReply) -> Self {
@@ -90,6 +95,14 @@ pub(super) fn subscribe(connection: &RustConnection) -> Result<()> {
     let events = xkb::EventType::NEW_KEYBOARD_NOTIFY | xkb::EventType::MAP_NOTIFY;
     let parts = xkb::MapPart::KEY_TYPES | xkb::MapPart::KEY_SYMS | xkb::MapPart::MODIFIER_MAP;
     connection.xkb_select_events(CORE_KEYBOARD, xkb::EventType::from(0u8), events, parts, parts, &Default::default())?;
+    Ok(())
+}
+
+/// Locks or unlocks capital letters, as the key does.
+pub(super) fn set_caps(connection: &RustConnection, locked: bool) -> Result<()> {
+    let (lock, none) = (xproto::ModMask::LOCK, xproto::ModMask::from(0u8));
+    let locks = if locked { lock } else { none };
+    connection.xkb_latch_lock_state(CORE_KEYBOARD, lock, locks, false, xkb::Group::M1, none, false, 0)?;
     Ok(())
 }
 
@@ -271,14 +284,6 @@ fn upper(symbol: u32) -> u32 {
     only(character.to_uppercase()).and_then(super::keys::character_keysym).unwrap_or(symbol)
 }
 
-/// The small letter of a symbol that stands for a letter with two cases.
-pub(super) fn lower_of(symbol: u32) -> Option<u32> {
-    let character = Keysym::new(symbol).key_char()?;
-    let lower = only(character.to_lowercase())?;
-    let upper = only(character.to_uppercase())?;
-    if lower == upper { None } else { super::keys::character_keysym(lower) }
-}
-
 fn only(mut cases: impl Iterator<Item = char>) -> Option<char> {
     match (cases.next(), cases.next()) {
         (only, None) => only,
@@ -367,14 +372,5 @@ mod tests {
         assert_eq!(key(0).group_index(2), Some(0));
         assert_eq!(key(1 << 6).group_index(3), Some(1));
         assert_eq!(key(2 << 6 | 1 << 4).group_index(3), Some(1));
-    }
-
-    #[test]
-    fn cases_are_told_apart() {
-        let symbol = |c| super::super::keys::character_keysym(c).unwrap();
-        assert_eq!(lower_of(symbol('Ж')), Some(symbol('ж')));
-        assert_eq!(lower_of(symbol('ж')), Some(symbol('ж')));
-        assert_eq!(lower_of(symbol('語')), None);
-        assert_eq!(lower_of(symbol('ß')), None);
     }
 }

@@ -51,6 +51,8 @@ fn along(path: &[Point], steps: u32, easing: Easing) -> Vec<Pass> {
             passes.push(Pass { at: between(from, *to, part), time });
         }
     }
+    // A way without length is at its end at once, but takes its time.
+    passes.extend(corners.last().filter(|_| length == 0.0).map(|(_, at)| Pass { at: *at, time: 1.0 }));
     passes
 }
 
@@ -86,7 +88,8 @@ mod tests {
                 assert!(passes.is_sorted_by(|a, b| a.time <= b.time && a.at.y <= b.at.y));
             }
         }
-        assert_eq!(straight(p(0, 0), p(0, 0), 80, Easing::Linear).len(), 10);
+        let still = straight(p(7, 7), p(7, 7), 80, Easing::Linear);
+        assert_eq!(still.last().map(|pass| (pass.at, pass.time)), Some((p(7, 7), 1.0)));
     }
 
     #[test]

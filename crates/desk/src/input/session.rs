@@ -49,6 +49,8 @@ struct Turn<'a> {
     buttons: Vec<u8>,
     /// Keys that are down, by whomever.
     down: [u8; 32],
+    /// Caps lock was unlocked for a text.
+    uncapped: bool,
 }
 
 /// The keyboard at one moment.
@@ -93,8 +95,17 @@ impl Session {
     pub(super) fn run(&mut self, plan: &Plan, control: &Control, asked: u64, progress: &Progress) -> Result<Vec<Receipt>> {
         plan.check_places(self.screen()?)?;
         let deadline = Instant::now() + LONGEST + GRACE;
-        let mut turn =
-            Turn { session: self, control, progress, asked, deadline, keys: Vec::new(), buttons: Vec::new(), down: [0; 32] };
+        let mut turn = Turn {
+            session: self,
+            control,
+            progress,
+            asked,
+            deadline,
+            keys: Vec::new(),
+            buttons: Vec::new(),
+            down: [0; 32],
+            uncapped: false,
+        };
         let mut receipts = Vec::with_capacity(plan.steps.len());
         for (index, step) in plan.steps.iter().enumerate() {
             let start = Instant::now();
@@ -159,9 +170,9 @@ impl Session {
     }
 
     /// Gives keycodes to symbols that have none.
-    fn lend(&mut self, new: &[u32], keep: &[u32], state: State) -> Result<()> {
+    fn lend(&mut self, new: &[u32], keep: &[u32]) -> Result<()> {
         let Self { hands, spare, .. } = self;
-        hands.watch(|| spare.assign(&hands.connection, hands.root, new, keep, state.caps()))?;
+        hands.watch(|| spare.assign(&hands.connection, hands.root, new, keep))?;
         self.reload()
     }
 }
@@ -340,7 +351,7 @@ impl Turn<'_> {
             wanted.iter().copied().filter(|symbol| self.session.keyboard.key(*symbol, state, command).is_none()).collect();
         if !missing.is_empty() {
             self.touch();
-            self.session.lend(&missing, &wanted, state)?;
+            self.session.lend(&missing, &wanted)?;
         }
         let lost = || Error::Conflict("the keyboard's map was changed by somebody else meanwhile".into());
         let stroke = |symbol| self.session.keyboard.key(symbol, state, command).ok_or_else(lost);
@@ -380,6 +391,24 @@ impl Turn<'_> {
     fn write(&mut self, text: &[char], interval_ms: u32) -> Result<()> {
         let Look { state, down, .. } = self.session.look()?;
         self.down = down;
+        // Programs capitalise by themselves what no level of a key answers for, so a text that is to
+        // come out as it stands needs the lock to be off.
+        if state.caps() && !text.is_empty() {
+            keyboard::set_caps(&self.touch().connection, false)?;
+            self.uncapped = true;
+        }
+        self.write_uncapped(text, state.without_caps(), interval_ms)?;
+        self.cap()
+    }
+
+    fn cap(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.uncapped) {
+            keyboard::set_caps(&self.session.hands.connection, true)?;
+        }
+        Ok(())
+    }
+
+    fn write_uncapped(&mut self, text: &[char], state: State, interval_ms: u32) -> Result<()> {
         let mut rest = text;
         while !rest.is_empty() {
             let (run, new, keep) = self.run_of(rest, state);
@@ -388,7 +417,7 @@ impl Turn<'_> {
             }
             if !new.is_empty() {
                 self.touch();
-                self.session.lend(&new, &keep, state)?;
+                self.session.lend(&new, &keep)?;
             }
             let (now, later) = rest.split_at(run);
             self.write_run(now, state, Duration::from_millis(interval_ms.into()))?;
@@ -497,7 +526,8 @@ impl Turn<'_> {
         for keycode in self.keys.drain(..).rev() {
             let _ = hands.key(keycode, false);
         }
-        let _ = hands.sync();
+        let _ = self.cap();
+        let _ = self.session.hands.sync();
     }
 }
 

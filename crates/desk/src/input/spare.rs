@@ -6,7 +6,7 @@
 //! room, the one that was used longest ago makes place first, and before a used keycode gets another
 //! symbol the focused window is asked whether it has read everything (`_NET_WM_PING`).
 
-use super::keyboard::{self, Keyboard};
+use super::keyboard::Keyboard;
 use crate::error::{Error, Result};
 use crate::x11::next_event;
 use std::time::{Duration, Instant};
@@ -105,14 +105,7 @@ impl Spare {
     }
 
     /// Gives keycodes to symbols, while those of `keep` stay as they are. The map must be loaded anew.
-    pub(super) fn assign(
-        &mut self,
-        connection: &RustConnection,
-        root: xproto::Window,
-        new: &[u32],
-        keep: &[u32],
-        caps: bool,
-    ) -> Result<()> {
+    pub(super) fn assign(&mut self, connection: &RustConnection, root: xproto::Window, new: &[u32], keep: &[u32]) -> Result<()> {
         let mut free: Vec<usize> = (0..self.slots.len())
             .filter(|i| self.slots[*i].symbol.is_none_or(|symbol| !keep.contains(&symbol) && !new.contains(&symbol)))
             .collect();
@@ -128,16 +121,8 @@ impl Spare {
             let slot = &mut self.slots[index];
             slot.symbol = Some(*symbol);
             slot.used = self.clock;
-            // Both levels the same, so that a held shift does no harm. With caps lock on, a letter
-            // must have its two cases, or else programs would make the capital themselves.
-            let symbols = match caps.then(|| keyboard::lower_of(*symbol)).flatten() {
-                Some(lower) => [lower, 0],
-                None => [*symbol, *symbol],
-            };
-            if symbols[1] == 0 {
-                slot.symbol = Some(symbols[0]);
-            }
-            connection.change_keyboard_mapping(1, slot.keycode, 2, &symbols)?;
+            // Both levels the same, so that a held shift does no harm.
+            connection.change_keyboard_mapping(1, slot.keycode, 2, &[*symbol, *symbol])?;
         }
         Ok(())
     }

@@ -2,16 +2,15 @@
 
 use super::*;
 use crate::windows::Windows;
-use crate::x11::tests::TestDisplay;
+use crate::x11::tests::{PATIENCE, TestDisplay};
 use crate::x11::{Client, next_event};
 use hotdesk_api::action::{Button, Easing};
 use hotdesk_api::window::WaitForWindow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use x11rb::connection::Connection;
 use x11rb::protocol::Event;
 use x11rb::protocol::xproto::{self, ConnectionExt as _, EventMask};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A window over the whole screen that has the focus and notes what happens to it.
 struct Witness {
@@ -69,7 +68,7 @@ fn actions(json: &str) -> Vec<Action> {
 const CTRL: u8 = 37;
 const SHIFT: u8 = 50;
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn events_are_those_that_were_asked_for() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -94,7 +93,7 @@ async fn events_are_those_that_were_asked_for() {
         ),
         (
             actions(r#"[{"do":"key_down","keys":["A","B"]},{"do":"key_up","keys":["A"]},{"do":"key_up","keys":["B"]}]"#),
-            format!("+{SHIFT} +38 +56 -38 -{SHIFT} -56"),
+            format!("+{SHIFT} +38 +56 -38 -56 -{SHIFT}"),
         ),
         (
             actions(r#"[{"do":"type","text":"aA\tB"}]"#),
@@ -109,7 +108,7 @@ async fn events_are_those_that_were_asked_for() {
     assert_eq!(input.pointer().await.unwrap(), Point { x: 5, y: 6 });
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn movements_and_drags_take_their_way_and_time() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -138,7 +137,7 @@ async fn movements_and_drags_take_their_way_and_time() {
     assert!(seen.contains(&"+b1".to_owned()) && seen[seen.len() - 2..] == ["310,400", "-b1"], "{seen:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_list_does_nothing() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -154,7 +153,7 @@ async fn a_refused_list_does_nothing() {
     assert!(witness.seen().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_lists_never_mix() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -169,7 +168,7 @@ async fn two_lists_never_mix() {
     assert_eq!(presses, ["+38", "+56"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn releasing_stops_lists_and_leaves_nothing_down() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -199,7 +198,7 @@ async fn releasing_stops_lists_and_leaves_nothing_down() {
     assert_eq!(releases, ["-b1".into(), format!("-{CTRL}"), "-64".into(), "-b9".into()]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_display_is_told_and_a_new_one_is_used() {
     let mut display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
@@ -226,17 +225,22 @@ async fn a_dead_display_is_told_and_a_new_one_is_used() {
 }
 
 /// Types a text into a program of GTK and tells what it read.
-async fn typed_into_zenity(display: &mut TestDisplay, list: Vec<Action>) -> String {
-    let title = format!("typed {}", list.len());
-    let entry = display.spawn("zenity", &["--entry", "--title", &title]);
+async fn typed_into_zenity(display: &TestDisplay, list: Vec<Action>) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let title = format!("entry {}.", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let entry = display.start("zenity", &["--entry", "--title", &title]);
     let windows = Windows::new(display.place.clone());
     let wanted = WaitForWindow { title: Some(title), ..WaitForWindow::default() };
     let window = windows.wait(wanted, PATIENCE).await.unwrap().unwrap();
-    windows.change(window.id, hotdesk_api::window::WindowChange::Activate).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !windows.has_focus(window.id).await.unwrap() {
+        assert!(Instant::now() < deadline, "zenity does not get the keyboard");
+        let _ = windows.change(window.id, hotdesk_api::window::WindowChange::Activate).await;
+    }
     let input = Input::new(display.place.clone());
     input.perform(list).await.unwrap();
     input.perform(actions(r#"[{"do":"key","keys":["Return"]}]"#)).await.unwrap();
-    let output = tokio::task::spawn_blocking(|| entry.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(PATIENCE, entry.wait_with_output()).await.expect("zenity got no Return").unwrap();
     String::from_utf8(output.stdout).unwrap().trim_end_matches('\n').to_owned()
 }
 
@@ -249,9 +253,9 @@ fn many_characters() -> String {
     ('一'..).take(120).chain(['é', 'Ж', 'ж', '\u{1f600}', 'ß', '€']).chain("mixed with ASCII".chars()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn any_text_reaches_a_program() {
-    let mut display = TestDisplay::managed();
+    let display = TestDisplay::managed();
     for text in [
         "Hello, World! <>|\\~^`'\"@#$%&*()_+-={}[]:;?/ 0123456789",
         "Grüße — naïve façade, ñandú, Ångström",
@@ -261,23 +265,41 @@ async fn any_text_reaches_a_program() {
         "Привет, мир",
         &many_characters(),
     ] {
-        assert_eq!(typed_into_zenity(&mut display, types(text)).await, text);
+        assert_eq!(typed_into_zenity(&display, types(text)).await, text);
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn text_is_right_on_other_layouts_and_with_locks() {
-    let mut display = TestDisplay::managed();
+    let display = TestDisplay::managed();
     let text = "aZ yY <>|@€ é É ß 123 ?/ ~^ Жж";
     for (layout, press) in
         [("de", None), ("fr", None), ("us,ru", Some("ISO_Next_Group")), ("us", Some("capslock")), ("fr", Some("capslock"))]
     {
-        let mut setxkbmap = display.spawn("setxkbmap", &["-layout", layout]);
-        assert!(setxkbmap.wait().unwrap().success());
+        display.output("setxkbmap", &["-layout", layout]).await;
         let key = |name: &str| Action::Key { keys: vec![name.to_owned()], times: 1 };
         let mut list: Vec<Action> = press.map(key).into_iter().collect();
         list.extend(types(text));
         list.extend(press.map(key));
-        assert_eq!(typed_into_zenity(&mut display, list).await, text, "{layout} {press:?}");
+        assert_eq!(typed_into_zenity(&display, list).await, text, "{layout} {press:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore]
+async fn play() {
+    let number = std::env::var("PLAY_DISPLAY").unwrap().parse().unwrap();
+    let place = crate::Place {
+        display: crate::Display { number, cookie: None },
+        home: "/tmp".into(),
+        runtime_dir: "/tmp".into(),
+        bus: String::new(),
+        env: Default::default(),
+    };
+    let input = Input::new(Arc::new(place));
+    for _ in 0..std::env::var("PLAY_TIMES").map_or(1, |n| n.parse().unwrap()) {
+        let start = Instant::now();
+        let result = input.run(actions(&std::env::var("PLAY").unwrap())).await;
+        eprintln!("{:?} {:?}", start.elapsed(), result);
     }
 }

@@ -9,6 +9,7 @@ use hotdesk_api::action::Receipt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -21,6 +22,7 @@ pub(super) struct Worker {
     display: Display,
     control: Arc<Control>,
     queue: OnceLock<SyncSender<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 enum Job {
@@ -105,7 +107,7 @@ impl Control {
 
 impl Worker {
     pub(super) fn new(display: Display) -> Self {
-        Self { display, control: Arc::new(Control::new()), queue: OnceLock::new() }
+        Self { display, control: Arc::new(Control::new()), queue: OnceLock::new(), thread: Mutex::default() }
     }
 
     pub(super) async fn run(&self, plan: Plan) -> Result<Vec<Receipt>> {
@@ -134,8 +136,9 @@ impl Worker {
             let (sender, receiver) = sync_channel(QUEUE);
             let (display, control) = (self.display.clone(), self.control.clone());
             let started = std::thread::Builder::new().name("input".into()).spawn(move || work(&display, &control, &receiver));
-            if let Err(e) = started {
-                tracing::error!("the input thread can't be started: {e}");
+            match started {
+                Ok(thread) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+                Err(e) => tracing::error!("the input thread can't be started: {e}"),
             }
             sender
         });
@@ -145,6 +148,19 @@ impl Worker {
             }
             TrySendError::Disconnected(_) => Error::internal("the input thread is gone"),
         })
+    }
+}
+
+impl Drop for Worker {
+    /// Lets the thread give lent keycodes back, unless its display hangs.
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.control.stop();
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        while thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -21,6 +21,9 @@ const MOST_RECTS: usize = 60_000;
 /// Rows that are encoded at once where the encoding does not say: bounds the memory that is needed.
 const ROWS: usize = 128;
 
+/// Bytes that a buffer may keep between updates; times the number of viewers.
+const KEPT: usize = 32 * 1024;
+
 /// Pixels of one rectangle, row by row, each `0x00RRGGBB`.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
@@ -132,6 +135,13 @@ impl Encoder {
                 Ok(())
             }
         }
+    }
+
+    /// Gives back memory that only large updates need. To be called between updates.
+    pub fn rest(&mut self) {
+        self.scratch.clear();
+        self.scratch.shrink_to(KEPT);
+        self.tight.rest(KEPT);
     }
 
     /// Cuts a block in pieces of some rows and gives each, in the viewer's pixel format, to `encode`.

@@ -119,7 +119,8 @@ pub async fn welcome(stream: &mut (impl AsyncWrite + Unpin), size: Size, name: &
     hello.extend(PixelFormat::NATIVE.bytes());
     hello.extend((name.len() as u32).to_be_bytes());
     hello.extend(name.as_bytes());
-    stream.write_all(&hello).await
+    stream.write_all(&hello).await?;
+    stream.flush().await
 }
 
 /// Whether the password was one of ours, and then whether it only lets look.

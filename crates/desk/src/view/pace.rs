@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shortest time between two updates: 30 a second look smooth.
-const FRAME: Duration = Duration::from_millis(33);
+/// Shortest time between two updates: 40 a second, so that a busy machine still shows the 25 that look smooth.
+const FRAME: Duration = Duration::from_millis(25);
 
 /// After a look that found nothing to send, such as the pointer's moves that the viewer made itself.
 const NOTHING: Duration = Duration::from_millis(8);

@@ -65,6 +65,7 @@ impl PixelFormat {
         b
     }
 
+    #[cfg(test)]
     pub fn bytes_per_pixel(&self) -> usize {
         usize::from(self.bits / 8)
     }

@@ -11,7 +11,6 @@ const CELL: u32 = 16;
 pub struct Region {
     size: (u32, u32),
     columns: usize,
-    rows: usize,
     cells: Vec<bool>,
     marked: usize,
 }
@@ -21,16 +20,11 @@ impl Region {
     pub fn new(size: Size) -> Self {
         let columns = size.width.div_ceil(CELL) as usize;
         let rows = size.height.div_ceil(CELL) as usize;
-        Self { size: (size.width, size.height), columns, rows, cells: vec![false; columns * rows], marked: 0 }
+        Self { size: (size.width, size.height), columns, cells: vec![false; columns * rows], marked: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
         self.marked == 0
-    }
-
-    pub fn clear(&mut self) {
-        self.cells.fill(false);
-        self.marked = 0;
     }
 
     pub fn mark_all(&mut self) {

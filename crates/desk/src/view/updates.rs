@@ -456,6 +456,7 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
                 let block = Block { x, y, width: side(rect.width), height: side(rect.height), pixels: part };
                 result = result.and_then(|()| encoder.encode(block, exact, &mut filled));
             }
+            encoder.rest();
             drop(permit);
             (encoder, filled, left_over, result, cpu_time().saturating_sub(start))
         };

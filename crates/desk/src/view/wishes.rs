@@ -18,7 +18,6 @@ pub mod pseudo {
     pub const DESKTOP_SIZE: i32 = -223;
     pub const POINTER_POSITION: i32 = -232;
     pub const CURSOR: i32 = -239;
-    pub const DESKTOP_NAME: i32 = -307;
     pub const EXTENDED_DESKTOP_SIZE: i32 = -308;
     pub const FENCE: i32 = -312;
     pub const CONTINUOUS_UPDATES: i32 = -313;

@@ -15,6 +15,8 @@ use x11rb::protocol::xproto::{
 };
 use x11rb::rust_connection::RustConnection;
 
+pub(super) const WINDOW_MANAGER: &str = "the window manager";
+
 /// Longest text that is read, in units of four bytes; `wmctrl` reads as much.
 const TEXT_LENGTH: u32 = 1024;
 /// Windows that are listed at most.
@@ -180,6 +182,23 @@ impl Ewmh {
         self.sync()
     }
 
+    /// Whether the keyboard belongs to a window or one inside of it.
+    pub(super) fn has_focus(&self, id: u32) -> Result<bool> {
+        let mut focus = self.client.connection.get_input_focus()?.reply()?.focus;
+        // Real trees are a handful of windows deep; 0 and 1 mean nobody and whoever is below the pointer.
+        for _ in 0..16 {
+            if focus == id {
+                return Ok(true);
+            }
+            match self.client.connection.query_tree(focus)?.reply() {
+                Ok(tree) if focus > 1 && tree.parent != 0 => focus = tree.parent,
+                Err(ReplyError::ConnectionError(e)) => return Err(e.into()),
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) fn listen_to_root(&self) -> Result<()> {
         let mask = ChangeWindowAttributesAux::new().event_mask(EventMask::PROPERTY_CHANGE);
         self.client.connection.change_window_attributes(self.client.root, &mask)?;
@@ -187,7 +206,8 @@ impl Ewmh {
     }
 
     pub(super) fn listen_to_windows(&self) -> Result<()> {
-        let mask = ChangeWindowAttributesAux::new().event_mask(EventMask::PROPERTY_CHANGE | EventMask::STRUCTURE_NOTIFY);
+        let mask = ChangeWindowAttributesAux::new()
+            .event_mask(EventMask::PROPERTY_CHANGE | EventMask::STRUCTURE_NOTIFY | EventMask::FOCUS_CHANGE);
         for id in self.client_list()? {
             self.client.connection.change_window_attributes(id, &mask)?;
         }
@@ -235,10 +255,8 @@ impl Ewmh {
         self.check_manager()?;
         let list =
             self.property(self.client.root, self.atoms._NET_CLIENT_LIST, AtomEnum::WINDOW.into(), MOST_WINDOWS)?.reply()?;
-        match list.value32() {
-            Some(ids) => Ok(ids.collect()),
-            None => Err(no_manager("the one that runs keeps no list of windows")),
-        }
+        // One that has just started may not have made its list yet.
+        Ok(list.value32().map(Iterator::collect).unwrap_or_default())
     }
 
     /// A window manager says that it lives by a window that names itself. When it dies its
@@ -357,5 +375,5 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
 }
 
 fn no_manager(reason: &str) -> Error {
-    Error::Unavailable { part: "the window manager", reason: reason.into() }
+    Error::Unavailable { part: WINDOW_MANAGER, reason: reason.into() }
 }

@@ -21,12 +21,13 @@ impl Wanted {
 
 /// What `wmctrl -l` prints.
 pub(super) fn listing(windows: &[Found]) -> String {
-    let column = windows.iter().filter_map(|found| found.machine.as_deref()).map(str::len).max().unwrap_or(0);
+    // It means to look for the longest name, but the last one that it sees wins.
+    let column = windows.iter().filter_map(|found| found.machine.as_deref()).map(str::len).next_back().unwrap_or(0);
     let mut lines = String::new();
     for found in windows {
         let machine = found.machine.as_deref().unwrap_or("N/A");
         let title = found.title.as_deref().unwrap_or("N/A");
-        // The column is as wide as the longest name in bytes, as printf counts.
+        // In bytes, as printf counts.
         let gap = " ".repeat(column.saturating_sub(machine.len()));
         let (id, desktop) = (found.window.id, found.window.desktop);
         lines += &format!("0x{id:08x} {desktop:2} {gap}{machine} {title}\n");

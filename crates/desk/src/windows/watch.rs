@@ -1,6 +1,6 @@
 //! Waiting for windows: looks again whenever the window manager or a window changed something.
 
-use super::ewmh::Ewmh;
+use super::ewmh::{Ewmh, WINDOW_MANAGER};
 use crate::error::{Error, Result};
 use crate::place::Display;
 use crate::x11::{ANSWER_LIMIT, Client, next_event};
@@ -26,9 +26,12 @@ pub(super) async fn watch<R: Send + 'static>(
         ewmh.listen_to_root()?;
         while here.load(Ordering::Relaxed) {
             // Listen first, then look: what happens between the two is seen.
-            ewmh.listen_to_windows()?;
-            if let Some(answer) = look(&ewmh)? {
-                return Ok(Some(answer));
+            match ewmh.listen_to_windows().and_then(|()| look(&ewmh)) {
+                Ok(Some(answer)) => return Ok(Some(answer)),
+                Ok(None) => {}
+                // It is being healed; its return is an event.
+                Err(Error::Unavailable { part: WINDOW_MANAGER, .. }) => {}
+                Err(other) => return Err(other),
             }
             while here.load(Ordering::Relaxed) {
                 let now = Instant::now();

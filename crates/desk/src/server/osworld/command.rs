@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(120);
+/// What runs programs that are given as `python -c`.
+const PYTHONS: [&str; 2] = ["python", "python3"];
 /// How long the condition of a verification may take.
 const CONDITION_LIMIT: Duration = Duration::from_secs(5);
 /// The longest wait for a verification. The client's own limit is ten seconds above what it asks
@@ -148,7 +150,7 @@ impl Wanted {
     fn python_program(&self) -> Option<&str> {
         match self {
             Self::Direct(words) => match words.as_slice() {
-                [python, flag, program] if (python == "python" || python == "python3") && flag == "-c" => Some(program),
+                [python, flag, program] if PYTHONS.contains(&python.as_str()) && flag == "-c" => Some(program),
                 _ => None,
             },
             _ => None,
@@ -157,7 +159,7 @@ impl Wanted {
 
     async fn run(&self, desk: &Engines) -> Result<Ran, Refusal> {
         if let Some(code) = self.python_program() {
-            match natively(desk, code, &desk.place.home, LIMIT).await {
+            match natively(desk, code, &desk.place.home, &PYTHONS, LIMIT).await {
                 Ok(Some(ran)) => return Ok(ran),
                 Ok(None) => {}
                 Err(Error::Timeout { .. }) => return Err(self.too_slow()),
@@ -194,10 +196,17 @@ impl Wanted {
 /// Runs a program without Python, where nobody can tell the difference. `None` if it is for the
 /// real interpreter, which then gets it untouched; nothing has happened in that case.
 ///
-/// Python would look for modules in `directory` first.
-pub(super) async fn natively(desk: &Engines, code: &str, directory: &Path, limit: Duration) -> crate::Result<Option<Ran>> {
-    let has_python = ["python", "python3", "/usr/bin/python3"].iter().any(|name| find_program(&desk.place, name).is_some());
-    if has_python && pyautogui::shadowed_in(&desk.place, directory) {
+/// The interpreter would be the first of `pythons`, and look for modules in `directory` first.
+pub(super) async fn natively(
+    desk: &Engines,
+    code: &str,
+    directory: &Path,
+    pythons: &[&str],
+    limit: Duration,
+) -> crate::Result<Option<Ran>> {
+    let has_python = pythons.iter().any(|name| find_program(&desk.place, name).is_some());
+    // What Python makes of a NUL depends on its version and on how it gets the program.
+    if has_python && (code.contains('\0') || pyautogui::shadowed_in(&desk.place, directory)) {
         return Ok(None);
     }
     let Some(program) = pyautogui::understand(code) else {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Where Python scripts are put; their path is in their tracebacks.
 const SCRIPTS: &str = "/tmp";
+/// What runs them.
+const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 /// How long a Python script may take.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 /// How long a Bash script may take at most, whatever the client asks for: a day.
@@ -30,7 +32,7 @@ pub(super) async fn run_python(State(desk): State<Engines>, fields: Fields) -> A
     let code = code.to_owned();
     to_its_end(async move {
         // A script finds its modules beside itself first.
-        let ran = match natively(&desk, &code, Path::new(SCRIPTS), PYTHON_LIMIT).await {
+        let ran = match natively(&desk, &code, Path::new(SCRIPTS), &PYTHONS, PYTHON_LIMIT).await {
             Ok(Some(ran)) => ran,
             Ok(None) => interpret(&desk, code).await?,
             Err(Error::Timeout { .. }) => return Err(python_too_slow()),
@@ -43,7 +45,7 @@ pub(super) async fn run_python(State(desk): State<Engines>, fields: Fields) -> A
 
 /// Runs a program with the real interpreter.
 async fn interpret(desk: &Engines, code: String) -> Result<Ran, Refusal> {
-    let python = ["/usr/bin/python3", "python3"].into_iter().find(|name| find_program(&desk.place, name).is_some());
+    let python = PYTHONS.into_iter().find(|name| find_program(&desk.place, name).is_some());
     let Some(python) = python else {
         let why = "This desk has no Python: neither /usr/bin/python3 nor a python3 on the PATH. Install python3, or send a program that \
                    uses nothing but pyautogui, time and print.";

@@ -69,6 +69,14 @@ impl Tight {
         }
     }
 
+    /// Keeps only small buffers.
+    pub fn rest(&mut self, kept: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(kept);
+        self.pixels.clear();
+        self.pixels.shrink_to(kept / 4);
+    }
+
     pub fn encode(&mut self, block: Block<'_>, quality: Option<u8>, translator: &Translator, body: &mut Body) -> io::Result<()> {
         for top in (0..usize::from(block.height)).step_by(TILE) {
             self.band(block.rows(top, TILE), quality, translator, body)?;
