@@ -36,7 +36,7 @@ mod x11;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use place::{Display, Place};
-pub use run::{Ended, Hooks, run, run_with};
+pub use run::{Ended, Hooks, ReadyHook, SweepHook, run, run_with};
 
 use std::sync::Arc;
 
