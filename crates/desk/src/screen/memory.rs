@@ -62,24 +62,10 @@ impl DerefMut for Memory {
     }
 }
 
-impl AsRef<[u8]> for Memory {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
 impl Clone for Memory {
     fn clone(&self) -> Self {
         let mut copy = Self::new(self.length);
         copy.copy_from_slice(self);
-        copy
-    }
-}
-
-impl From<&[u8]> for Memory {
-    fn from(bytes: &[u8]) -> Self {
-        let mut copy = Self::new(bytes.len());
-        copy.copy_from_slice(bytes);
         copy
     }
 }

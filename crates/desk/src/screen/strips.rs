@@ -8,10 +8,9 @@ use super::Cursor;
 use super::crew::{Crew, Work};
 use super::cursor::CursorImage;
 use super::frame::{Frame, PIXEL, TILE_HEIGHT};
-use super::memory::Memory;
 use super::pack::{Chunk, Packer};
 use crate::error::{Error, Result};
-use bytes::{BufMut, Bytes};
+use bytes::{BufMut, Bytes, BytesMut};
 use hotdesk_api::action::{Point, Rect, Size};
 use std::sync::Arc;
 
@@ -121,35 +120,34 @@ fn strip_rows(strip: usize, height: u32) -> std::ops::Range<u32> {
 
 /// Signature, header, the chunks, the end.
 fn assemble<'a>(size: Size, chunks: impl Iterator<Item = &'a Chunk> + Clone) -> Bytes {
-    let mut file = Memory::new(chunks.clone().map(|c| c.bytes.len()).sum::<usize>() + ENVELOPE);
-    let mut rest = &mut file[..];
-    rest.put_slice(b"\x89PNG\r\n\x1a\n");
+    // From the allocator, which keeps and reuses it: fresh pages would cost more than all the rest here.
+    let mut file = BytesMut::with_capacity(chunks.clone().map(|c| c.bytes.len()).sum::<usize>() + ENVELOPE);
+    file.put_slice(b"\x89PNG\r\n\x1a\n");
     let mut header = [0; 13];
     header[..4].copy_from_slice(&size.width.to_be_bytes());
     header[4..8].copy_from_slice(&size.height.to_be_bytes());
     // 8 bits, RGB, deflate, the five filters, not interlaced.
     header[8..].copy_from_slice(&[8, 2, 0, 0, 0]);
-    put_chunk(&mut rest, b"IHDR", &header);
+    put_chunk(&mut file, b"IHDR", &header);
     // The zlib header: deflate with a window of 32 KB, fastest.
-    put_chunk(&mut rest, b"IDAT", &[0x78, 0x01]);
+    put_chunk(&mut file, b"IDAT", &[0x78, 0x01]);
     let mut adler = 1;
     for chunk in chunks {
-        rest.put_slice(&chunk.bytes);
+        file.put_slice(&chunk.bytes);
         adler = combined_adler(adler, chunk.adler, chunk.length);
     }
     // An empty last block, then the checksum of all rows.
     let mut end = [0x03, 0x00, 0, 0, 0, 0];
     end[2..].copy_from_slice(&adler.to_be_bytes());
-    put_chunk(&mut rest, b"IDAT", &end);
-    put_chunk(&mut rest, b"IEND", &[]);
-    debug_assert!(rest.is_empty());
-    Bytes::from_owner(file)
+    put_chunk(&mut file, b"IDAT", &end);
+    put_chunk(&mut file, b"IEND", &[]);
+    file.freeze()
 }
 
 /// Signature (8) and four chunks of 12 bytes and what they hold: header (13), zlib header (2), end (6), nothing.
 const ENVELOPE: usize = 8 + 4 * 12 + 13 + 2 + 6;
 
-fn put_chunk(file: &mut &mut [u8], kind: &[u8; 4], body: &[u8]) {
+fn put_chunk(file: &mut BytesMut, kind: &[u8; 4], body: &[u8]) {
     file.put_u32(body.len() as u32);
     file.put_slice(kind);
     file.put_slice(body);
