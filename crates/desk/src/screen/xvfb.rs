@@ -27,7 +27,7 @@ impl Server {
         // Numbers that nobody else takes, neither another process of tests nor a server that looks for a free one: a test that kills
         // its server must find nobody else in its place.
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        let number = 10_000 + (std::process::id() % 1000) as u16 * 48 + NEXT.fetch_add(1, Ordering::Relaxed) % 48;
+        let number = 1_000 + (std::process::id() % 187) as u16 * 48 + NEXT.fetch_add(1, Ordering::Relaxed) % 48;
         Self::start_on(number, arguments)
     }
 
