@@ -13,7 +13,8 @@ const LARGEST: u32 = 256;
 pub fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body: &mut Body) {
     let hidden = CursorShape { width: 1, height: 1, hot_x: 0, hot_y: 0, pixels: vec![0] };
     let whole = shape.pixels.len() == shape.width as usize * shape.height as usize;
-    let shape = if whole && (1..=LARGEST).contains(&shape.width) && (1..=LARGEST).contains(&shape.height) { shape } else { &hidden };
+    let shape =
+        if whole && (1..=LARGEST).contains(&shape.width) && (1..=LARGEST).contains(&shape.height) { shape } else { &hidden };
     let (width, height) = (shape.width as u16, shape.height as u16);
     let (x, y) = (shape.hot_x.clamp(0, i32::from(width) - 1) as u16, shape.hot_y.clamp(0, i32::from(height) - 1) as u16);
     match wish {
@@ -32,10 +33,12 @@ pub fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body
         }
         CursorWish::Plain => {
             body.rect(x, y, width, height, pseudo::CURSOR);
-            let colours: Vec<u32> = shape.pixels.iter().map(|p| u32::from_be_bytes([0, straight(*p)[0], straight(*p)[1], straight(*p)[2]])).collect();
+            let colours: Vec<u32> =
+                shape.pixels.iter().map(|p| u32::from_be_bytes([0, straight(*p)[0], straight(*p)[1], straight(*p)[2]])).collect();
             translator.write(&colours, &mut body.bytes);
             for row in shape.pixels.chunks(usize::from(width)) {
-                let bits = |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(p >> 31 != 0) << (7 - n));
+                let bits =
+                    |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(p >> 31 != 0) << (7 - n));
                 body.bytes.extend(row.chunks(8).map(bits));
             }
         }

@@ -142,9 +142,11 @@ impl Canvas {
     }
 
     fn colour(&self, value: u32) -> u32 {
-        self.format.max.iter().zip(self.format.shift).fold(0, |rgb, (max, shift)| {
-            rgb << 8 | ((value >> shift) & u32::from(*max)) * 255 / u32::from(*max)
-        })
+        self.format
+            .max
+            .iter()
+            .zip(self.format.shift)
+            .fold(0, |rgb, (max, shift)| rgb << 8 | ((value >> shift) & u32::from(*max)) * 255 / u32::from(*max))
     }
 
     /// A pixel as Tight has it.
@@ -248,7 +250,12 @@ impl Canvas {
                 for _ in 0..if kind & 8 != 0 { c.u8() } else { 0 } {
                     let colour = if kind & 16 != 0 { self.pixel(c) } else { foreground };
                     let (place, size) = (usize::from(c.u8()), usize::from(c.u8()));
-                    let part = Area { x: tile.x + (place >> 4), y: tile.y + (place & 15), width: (size >> 4) + 1, height: (size & 15) + 1 };
+                    let part = Area {
+                        x: tile.x + (place >> 4),
+                        y: tile.y + (place & 15),
+                        width: (size >> 4) + 1,
+                        height: (size & 15) + 1,
+                    };
                     self.put(part, vec![colour; part.width * part.height]);
                 }
             }

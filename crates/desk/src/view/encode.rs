@@ -191,7 +191,9 @@ impl Encoder {
 /// The crate's Hextile writes the first three bytes of a pixel and a zero: right for every format
 /// of four bytes whose colours are in the first three.
 fn has_plain_hextile(format: &PixelFormat) -> bool {
-    format.bits == 32 && !format.big_endian && format.max.iter().zip(format.shift).all(|(max, shift)| (u64::from(*max) << shift) < 1 << 24)
+    format.bits == 32
+        && !format.big_endian
+        && format.max.iter().zip(format.shift).all(|(max, shift)| (u64::from(*max) << shift) < 1 << 24)
 }
 
 /// Zlib's level for a viewer's wish. The higher ones cost many times the time and save little.

@@ -163,9 +163,8 @@ async fn read<const N: usize>(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)
 /// Versions between the three that exist are taken as the older one, later ones as the last.
 fn version(line: &[u8; 12]) -> Option<Version> {
     let [b'R', b'F', b'B', b' ', a, b, c, b'.', d, e, f, b'\n'] = line else { return None };
-    let number = |digits: [&u8; 3]| {
-        digits.iter().try_fold(0u32, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(**d - b'0')))
-    };
+    let number =
+        |digits: [&u8; 3]| digits.iter().try_fold(0u32, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(**d - b'0')));
     match (number([a, b, c])?, number([d, e, f])?) {
         (3, 3..=6) => Some(Version::V3_3),
         (3, 7) => Some(Version::V3_7),
@@ -187,7 +186,11 @@ mod tests {
     }
 
     /// Runs the server's side against a viewer.
-    async fn meet<F: Future<Output = ()>>(door: Door, guesses: &Guesses, viewer: impl FnOnce(DuplexStream) -> F) -> Result<Admitted, Refusal> {
+    async fn meet<F: Future<Output = ()>>(
+        door: Door,
+        guesses: &Guesses,
+        viewer: impl FnOnce(DuplexStream) -> F,
+    ) -> Result<Admitted, Refusal> {
         let (mut server, client) = duplex(4096);
         let server = async move { admit(&mut server, &door, guesses, FROM).await };
         tokio::join!(server, viewer(client)).0
@@ -303,7 +306,9 @@ mod tests {
         .await;
         assert!(matches!(silent, Err(Refusal::Silent)));
         for line in ["GET / HTTP/1", "RFB 002.008\n", "RFB 003.00x\n", "RFB 003.002\n"] {
-            let nonsense = meet(Door::Open, &Guesses::default(), async |mut s: DuplexStream| s.write_all(line.as_bytes()).await.unwrap()).await;
+            let nonsense =
+                meet(Door::Open, &Guesses::default(), async |mut s: DuplexStream| s.write_all(line.as_bytes()).await.unwrap())
+                    .await;
             assert!(matches!(nonsense, Err(Refusal::NotRfb)), "{line}");
         }
         let gone = meet(Door::Open, &Guesses::default(), async |s: DuplexStream| drop(s)).await;

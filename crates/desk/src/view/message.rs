@@ -22,16 +22,35 @@ const MAX_FENCE: usize = 64;
 pub enum Message {
     PixelFormat(Wanted),
     Encodings(Vec<i32>),
-    UpdateRequest { incremental: bool, area: Rect },
-    Key { down: bool, keysym: u32 },
+    UpdateRequest {
+        incremental: bool,
+        area: Rect,
+    },
+    Key {
+        down: bool,
+        keysym: u32,
+    },
     /// Bit n of `buttons` is X's button n + 1.
-    Pointer { x: u16, y: u16, buttons: u16 },
+    Pointer {
+        x: u16,
+        y: u16,
+        buttons: u16,
+    },
     /// Latin-1.
     CutText(Bytes),
     /// Flags and what follows them; see `cut_text`.
-    Clipboard { flags: u32, data: Bytes },
-    ContinuousUpdates { enable: bool, area: Rect },
-    Fence { flags: u32, payload: Bytes },
+    Clipboard {
+        flags: u32,
+        data: Bytes,
+    },
+    ContinuousUpdates {
+        enable: bool,
+        area: Rect,
+    },
+    Fence {
+        flags: u32,
+        payload: Bytes,
+    },
     Resize(Size),
     /// Understood, but nothing that we do anything about.
     Ignored,
@@ -188,15 +207,13 @@ mod tests {
         );
         assert_eq!(parse(&[2, 0, 0, 2, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0x11]), Ok(Some(Message::Encodings(vec![7, -239]))));
         assert_eq!(parse(&[6, 0, 0, 0, 0, 0, 0, 2, b'h', b'i']), Ok(Some(Message::CutText(Bytes::from_static(b"hi")))));
-        assert_eq!(
-            parse(&[251, 0, 4, 0, 3, 0, 0, 0]),
-            Ok(Some(Message::Resize(Size { width: 1024, height: 768 })))
-        );
+        assert_eq!(parse(&[251, 0, 4, 0, 3, 0, 0, 0]), Ok(Some(Message::Resize(Size { width: 1024, height: 768 }))));
     }
 
     #[test]
     fn the_ninth_button_needs_the_extension() {
-        let mut parser = Parser { buffer: (&[5u8, 0x81, 0, 1, 0, 2, 2, 5, 0x80, 0, 1, 0, 2, 0][..]).into(), extended_buttons: true };
+        let mut parser =
+            Parser { buffer: (&[5u8, 0x81, 0, 1, 0, 2, 2, 5, 0x80, 0, 1, 0, 2, 0][..]).into(), extended_buttons: true };
         assert_eq!(parser.next(), Ok(Some(Message::Pointer { x: 1, y: 2, buttons: 0x101 })));
         assert_eq!(parser.next(), Ok(Some(Message::Pointer { x: 1, y: 2, buttons: 0 })));
         assert_eq!(parser.next(), Ok(None));

@@ -23,8 +23,7 @@ pub enum Wanted {
 
 impl PixelFormat {
     /// Our own format, offered to every viewer: that of nearly all X servers, so nothing is converted.
-    pub const NATIVE: Self =
-        Self { bits: 32, depth: 24, big_endian: false, max: [255, 255, 255], shift: [16, 8, 0] };
+    pub const NATIVE: Self = Self { bits: 32, depth: 24, big_endian: false, max: [255, 255, 255], shift: [16, 8, 0] };
 
     /// Eight bits: three of red, three of green, two of blue. Stands in for every colour map.
     pub const EIGHT_BIT: Self = Self { bits: 8, depth: 8, big_endian: false, max: [7, 7, 3], shift: [0, 3, 6] };
@@ -167,8 +166,7 @@ mod tests {
 
     #[test]
     fn fewer_bits_keep_black_white_and_the_primaries() {
-        let r5g6b5 =
-            PixelFormat { bits: 16, depth: 16, big_endian: false, max: [31, 63, 31], shift: [11, 5, 0] };
+        let r5g6b5 = PixelFormat { bits: 16, depth: 16, big_endian: false, max: [31, 63, 31], shift: [11, 5, 0] };
         assert_eq!(written(r5g6b5, 0x00ff_ffff), 0xffffu16.to_le_bytes());
         assert_eq!(written(r5g6b5, 0x00ff_0000), 0xf800u16.to_le_bytes());
         assert_eq!(written(PixelFormat { big_endian: true, ..r5g6b5 }, 0x0000_ff00), 0x07e0u16.to_be_bytes());

@@ -15,7 +15,6 @@ pub struct Region {
     marked: usize,
 }
 
-
 impl Region {
     pub fn new(size: Size) -> Self {
         let columns = size.width.div_ceil(CELL) as usize;

@@ -44,7 +44,11 @@ async fn watch(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade
     params(ViewQuery),
     responses((status = 101, description = "RFB 3.8 in binary messages"), (status = 400, description = "Not a WebSocket"))
 )]
-async fn watch_at_websockify(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
+async fn watch_at_websockify(
+    State(desk): State<Desk>,
+    Query(query): Query<ViewQuery>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response> {
     open(desk, &query, upgrade)
 }
 
@@ -84,7 +88,8 @@ fn open(desk: Desk, query: &ViewQuery, upgrade: WebSocketUpgrade) -> Result<Resp
 /// Whoever came this far has shown the desk's token or is on its machine, unless the desk is open to all.
 fn entrance(options: &Options, query: &ViewQuery) -> Entrance {
     let (full, view_only) = (options.password.clone(), options.view_only_password.clone());
-    let door = if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
+    let door =
+        if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
     Entrance { door, from: None, view_only: query.view_only || options.view_only, resize: query.resize || options.resize }
 }
 

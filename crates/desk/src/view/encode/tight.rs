@@ -162,7 +162,9 @@ impl Tight {
                 let second = self.run.colours().get(1).copied();
                 for row in rows {
                     // The first pixel is the highest bit.
-                    let bits = |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(Some(*p) == second) << (7 - n));
+                    let bits = |eight: &[u32]| {
+                        eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(Some(*p) == second) << (7 - n))
+                    };
                     self.bytes.extend(row.chunks(8).map(bits));
                 }
                 self.send_indices(translator, &mut body.bytes)
