@@ -120,6 +120,7 @@ struct Inner {
     strangers: Semaphore,
     encoders: Arc<Semaphore>,
     clipboard: ClipboardWatch,
+    closing: CancellationToken,
 }
 
 impl View {
@@ -133,6 +134,7 @@ impl View {
             strangers: Semaphore::new(MOST_STRANGERS),
             encoders: Arc::new(Semaphore::new(cores)),
             clipboard: ClipboardWatch::default(),
+            closing: CancellationToken::new(),
         }))
     }
 
@@ -143,6 +145,16 @@ impl View {
     /// Who looks right now.
     pub fn viewers(&self) -> &Viewers {
         &self.0.viewers
+    }
+
+    /// Sends all viewers away, for ever: the desk ends.
+    pub fn close(&self) {
+        self.0.closing.cancel();
+    }
+
+    /// Is cancelled when all viewers have to go.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.0.closing.clone()
     }
 
     fn clipboard_changes(&self, display: &Display) -> watch::Receiver<u64> {

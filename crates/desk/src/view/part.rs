@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Parts of the screen at one moment.
-pub struct Part {
+pub(super) struct Part {
     pub frame: Arc<Frame>,
     pub rects: Vec<Rect>,
     /// To be painted.
@@ -19,7 +19,7 @@ pub struct Part {
 }
 
 /// What came of it.
-pub struct Done {
+pub(super) struct Done {
     pub encoder: Box<Encoder>,
     pub body: Body,
     /// What did not fit.
@@ -30,7 +30,7 @@ pub struct Done {
 
 impl Part {
     /// Appends the rectangles to the body. Takes milliseconds: not for async code.
-    pub fn encode(self, mut encoder: Box<Encoder>, mut body: Body) -> io::Result<Done> {
+    pub(super) fn encode(self, mut encoder: Box<Encoder>, mut body: Body) -> io::Result<Done> {
         let start = cpu_time();
         let mut pixels = Vec::with_capacity(self.rects.iter().map(|r| r.width as usize * r.height as usize).sum());
         self.rects.iter().for_each(|rect| copy(&self.frame, *rect, &mut pixels));

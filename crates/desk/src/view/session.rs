@@ -27,7 +27,7 @@ const READ: usize = 4096;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ending {
+pub(super) enum Ending {
     #[error("the viewer left")]
     Left,
     #[error("the connection broke: {0}")]
@@ -45,7 +45,7 @@ pub enum Ending {
 }
 
 /// What a session is about.
-pub struct Terms {
+pub(super) struct Terms {
     pub viewer: Arc<Viewer>,
     /// The screen's size that the viewer was told.
     pub size: Size,
@@ -57,10 +57,10 @@ pub struct Terms {
 
 /// What a viewer did itself lately, so that it is not told about it.
 #[derive(Clone, Default)]
-pub struct Own(Arc<Mutex<Deeds>>);
+pub(super) struct Own(Arc<Mutex<Deeds>>);
 
 #[derive(Clone, Copy, Default)]
-pub struct Deeds {
+pub(super) struct Deeds {
     /// Where it moved the pointer, and when.
     pub pointer: Option<(i32, i32, Instant)>,
     /// When it put something on the clipboard.
@@ -68,7 +68,7 @@ pub struct Deeds {
 }
 
 impl Own {
-    pub fn get(&self) -> Deeds {
+    pub(super) fn get(&self) -> Deeds {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl Own {
 }
 
 /// Serves one viewer until it leaves.
-pub async fn run<S: Stage>(stream: impl AsyncRead + AsyncWrite + Send, stage: S, terms: Terms) -> Ending {
+pub(super) async fn run<S: Stage>(stream: impl AsyncRead + AsyncWrite + Send, stage: S, terms: Terms) -> Ending {
     let (reader, writer) = tokio::io::split(stream);
     let (orders, inbox) = mpsc::channel(MOST_ORDERS);
     let own = Own::default();

@@ -8,7 +8,7 @@ use crate::screen::{FrameUpdate, Seen};
 use hotdesk_api::action::Size;
 use tokio::sync::{mpsc, watch};
 
-pub trait Stage: Clone + Send + Sync + 'static {
+pub(crate) trait Stage: Clone + Send + Sync + 'static {
     /// The screen as it is.
     fn frame(&self) -> impl Future<Output = Result<FrameUpdate>> + Send;
 

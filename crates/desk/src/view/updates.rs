@@ -62,7 +62,7 @@ const CLIPBOARD_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the viewer asked for.
 #[derive(Debug)]
-pub enum Order {
+pub(super) enum Order {
     Format(Wanted),
     Wishes(Box<Wishes>),
     Request {
@@ -94,7 +94,7 @@ enum Note {
     ExtendedButtons,
 }
 
-pub struct Updates<S, W> {
+pub(super) struct Updates<S, W> {
     stage: S,
     terms: Terms,
     orders: mpsc::Receiver<Order>,
@@ -135,7 +135,7 @@ enum Turn {
 }
 
 impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
-    pub fn new(stage: S, terms: Terms, orders: mpsc::Receiver<Order>, own: Own, writer: W) -> Self {
+    pub(super) fn new(stage: S, terms: Terms, orders: mpsc::Receiver<Order>, own: Own, writer: W) -> Self {
         let now = Instant::now();
         let clipboard = (!terms.viewer.view_only).then(|| stage.clipboard_changes());
         Self {
@@ -164,7 +164,7 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
         }
     }
 
-    pub async fn run(mut self) -> Ending {
+    pub(super) async fn run(mut self) -> Ending {
         loop {
             if let Err(ending) = self.step().await {
                 return ending;
