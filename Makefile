@@ -4,7 +4,6 @@
 .PHONY: help up down build test test-rust test-client test-conformance bench lint fmt fuzz clean
 
 CARGO ?= cargo
-BIN   := target/release/hotdesk
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -22,13 +21,13 @@ build: ## Build the binary
 
 test: ## Set everything up and run every test
 	@scripts/setup test
-	@$(MAKE) --no-print-directory build
+	@$(CARGO) build --profile ci --locked -p hotdesk
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
-	$(CARGO) test --release --locked --workspace
+	$(CARGO) test --profile ci --locked --workspace
 
 test-client: ## OSWorld's own client from PyPI against a desk
 	@scripts/test-client
@@ -43,7 +42,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile ci --locked --workspace --all-targets -- -D warnings
 	@scripts/deny
 
 fmt: ## Format the code

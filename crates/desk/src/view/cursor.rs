@@ -10,7 +10,7 @@ use hotdesk_api::action::Rect;
 const LARGEST: u32 = 256;
 
 /// Appends the shape in the way that the viewer knows. An empty shape hides the viewer's pointer.
-pub fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body: &mut Body) {
+pub(super) fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body: &mut Body) {
     let hidden = CursorShape { width: 1, height: 1, hot_x: 0, hot_y: 0, pixels: vec![0] };
     let whole = shape.pixels.len() == shape.width as usize * shape.height as usize;
     let shape =
@@ -55,7 +55,7 @@ fn straight(pixel: u32) -> [u8; 3] {
 }
 
 /// What painting the pointer touches, not cut to the screen.
-pub fn area(cursor: &CursorImage) -> Rect {
+pub(super) fn area(cursor: &CursorImage) -> Rect {
     let shape = &cursor.shape;
     Rect {
         x: cursor.x.saturating_sub(shape.hot_x),
@@ -66,7 +66,7 @@ pub fn area(cursor: &CursorImage) -> Rect {
 }
 
 /// Paints the pointer onto a part of the screen.
-pub fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
+pub(super) fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
     let (place, width) = (area(cursor), part.width as usize);
     for (y, row) in (i64::from(place.y)..).zip(cursor.shape.pixels.chunks(cursor.shape.width.max(1) as usize)) {
         for (x, &over) in (i64::from(place.x)..).zip(row) {

@@ -9,7 +9,7 @@ use hotdesk_api::action::{Rect, Size};
 
 /// Longest text that a viewer may put on the clipboard in one message: more than anybody pastes by
 /// hand, and little enough that all viewers together can't fill the memory.
-pub const MAX_CUT_TEXT: usize = 1 << 20;
+pub(super) const MAX_CUT_TEXT: usize = 1 << 20;
 
 /// More encodings than anybody has invented.
 const MAX_ENCODINGS: usize = 1024;
@@ -19,7 +19,7 @@ const MAX_FENCE: usize = 64;
 
 /// A message of a viewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub(super) enum Message {
     PixelFormat(Wanted),
     Encodings(Vec<i32>),
     UpdateRequest {
@@ -58,7 +58,7 @@ pub enum Message {
 
 /// Why a connection has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub(super) enum Malformed {
     #[error("message type {0} is unknown, so nothing after it can be understood")]
     Unknown(u8),
     #[error("{what} has {length} parts, and the limit is {limit}")]
@@ -69,7 +69,7 @@ pub enum Malformed {
 
 /// Takes messages out of bytes.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub(super) struct Parser {
     pub buffer: BytesMut,
     /// Whether the highest bit of the buttons announces one more byte of buttons.
     pub extended_buttons: bool,
@@ -77,7 +77,7 @@ pub struct Parser {
 
 impl Parser {
     /// The next whole message, or nothing until there are more bytes.
-    pub fn next(&mut self) -> Result<Option<Message>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<Message>, Malformed> {
         let Some(length) = self.length()? else { return Ok(None) };
         if self.buffer.len() < length {
             return Ok(None);

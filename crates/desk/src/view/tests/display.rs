@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::place::Place;
-use crate::screen::Screen;
+use crate::screen::{FrameUpdate, Screen, Seen};
 use crate::x11::tests::TestDisplay;
+use tokio::sync::{mpsc, watch};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{
     ChangeGCAux, ConnectionExt as _, CreateGCAux, CreateWindowAux, ImageFormat, Rectangle, WindowClass,
