@@ -5,7 +5,7 @@ use crate::exit::{Exit, complain, complain_about, complain_about_settings};
 use crate::init::{self, Side};
 use futures_util::FutureExt;
 use hotdesk_desk::config::{Config, ConfigError, LogFormat, Settings};
-use hotdesk_desk::{Desk, Ended, Hooks};
+use hotdesk_desk::{Desk, Ended, Hooks, SweepHook};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
@@ -14,8 +14,8 @@ use tracing_subscriber::EnvFilter;
 
 /// The engines have threads of their own; the runtime only moves bytes.
 const WORKERS: usize = 2;
-/// File work that blocks. More at once would only make the disk slower.
-const BLOCKING: usize = 16;
+/// Work that blocks: files, short waits for the display. They come when needed and go when idle.
+const BLOCKING: usize = 128;
 /// Programs that belong to nobody get so long to end when the desk stops.
 const PROGRAM_GRACE: Duration = Duration::from_secs(2);
 
@@ -30,6 +30,7 @@ pub(crate) fn run(args: DeskArgs) -> Exit {
         return Exit::Usage;
     }
     init::close_foreign_descriptors_at_exec();
+    init::allow_many_descriptors();
     // An attached desktop is not ours, and neither are the programs on it; there is nothing to sweep up.
     if config.attach.is_some() && std::process::id() != 1 {
         return serve(config, None);
@@ -68,12 +69,8 @@ fn start_log(filter: &str, format: LogFormat) -> Result<(), tracing_subscriber::
 
 /// The desk itself. `above` is the process that adopts orphans, and a pipe to it.
 fn serve(config: Config, above: Option<(Pid, std::io::PipeWriter)>) -> Exit {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .max_blocking_threads(BLOCKING)
-        .thread_stack_size(1024 * 1024)
-        .enable_all()
-        .build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(BLOCKING).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -98,9 +95,7 @@ fn serve(config: Config, above: Option<(Pid, std::io::PipeWriter)>) -> Exit {
             tell_ready("READY=1\nSTATUS=The desk is ready");
         })),
         stopping: Some(Box::new(move || tell_stopping("STOPPING=1"))),
-        sweep: above.map(|above| -> Box<dyn FnOnce(Vec<u32>) -> futures_util::future::BoxFuture<'static, ()> + Send> {
-            Box::new(move |parts| sweep(above, parts).boxed())
-        }),
+        sweep: above.map(|above| -> SweepHook { Box::new(move |parts| sweep(above, parts).boxed()) }),
     };
     let outcome = runtime.block_on(hotdesk_desk::run_with(config, hooks));
     // Threads that are stuck in the kernel must not keep us.

@@ -29,9 +29,7 @@ pub(crate) enum Side {
 /// Splits in two. Must be called while there is one thread only.
 pub(crate) fn split() -> std::io::Result<Side> {
     let mut signals = SigSet::empty();
-    for signal in
-        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]
-    {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD] {
         signals.add(signal);
     }
     // Held back before the fork, so that none is lost between it and the loop below.
@@ -168,6 +166,20 @@ pub(crate) fn close_foreign_descriptors_at_exec() {
             let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
             let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
         }
+    }
+}
+
+/// Files and connections at once. The usual limit of 1024 is less than an X server's clients and a desk's viewers need.
+const DESCRIPTORS: u64 = 20_000;
+
+/// Raises the limit of descriptors as far as we may.
+pub(crate) fn allow_many_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(wanted);
+        let _ = setrlimit(Resource::Nofile, limit);
     }
 }
 

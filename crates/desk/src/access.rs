@@ -6,7 +6,9 @@
 //!          ├─ program  one per program: its last tree and whether that still holds
 //!          │    └─ walk ── ask ── wire     building a tree, thousands of questions at once
 //!          │         └─ sheet              the visible cells of a spreadsheet
-//!          └─ xml      the tree in OSWorld's words
+//!          ├─ xml      the tree in OSWorld's words
+//!          ├─ find     the tree, a part of it, or one element in the words of the native API
+//!          └─ act      doing something to an element
 //! ```
 //!
 //! # When a tree is used again
@@ -18,16 +20,18 @@
 //!    the bus first; as messages of one sender keep their order, everything that it announced before
 //!    its answer has been counted when the answer is there.
 //! 2. It still has the windows that it had (that is the small question).
-//! 3. Nothing was painted where its elements are, except things as thin as a caret, and no
-//!    top-level window came, went, moved, was resized or restacked. Areas change silently in most
-//!    toolkits, but never invisibly.
+//! 3. It painted nothing, except things as thin as a caret, and none of its windows came, went, moved or
+//!    was resized. Areas change silently in most toolkits, but never invisibly. Where it is not known
+//!    who painted, everything that lies there counts.
 //! 4. The tree is younger than [`OLDEST`], in case a program both hides and forgets to announce.
 //!
 //! Without XDamage rule 3 cannot be checked, and nothing is used again.
 
+mod act;
 mod ask;
 mod bus;
 mod eyes;
+mod find;
 mod program;
 mod sheet;
 mod terminal;
@@ -42,6 +46,7 @@ use crate::place::Place;
 use bus::Bus;
 use eyes::{Eyes, Seen};
 use futures_util::future::join_all;
+use hotdesk_api::access::{Act, ActReply, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
 use program::{Built, Program};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -98,14 +103,66 @@ impl Access {
         terminal::text(&session).await
     }
 
-    /// The trees of all programs, in the order of the registry. Programs that tell nothing are left out.
-    async fn trees(&self) -> Result<Vec<Arc<Built>>> {
+    /// The tree, or a part of it, in the words of the native API.
+    pub async fn tree(&self, query: &TreeQuery) -> Result<TreeReply> {
+        let (trees, complete) = self.trees_of(query.app.as_deref()).await?;
+        find::tree(&trees, query, complete)
+    }
+
+    /// The elements for which everything that is asked holds.
+    pub async fn find(&self, request: &FindRequest) -> Result<FindReply> {
+        let (trees, _) = self.trees_of(request.app.as_deref()).await?;
+        find::find(&trees, request)
+    }
+
+    /// The element that a click at a place would meet.
+    pub async fn at(&self, x: i32, y: i32) -> Result<AtReply> {
+        let place = self.inner.place.clone();
+        let look = move || Eyes::open(&place.display)?.top_at(x, y);
+        let top = tokio::task::spawn_blocking(look).await.map_err(crate::Error::internal)??;
+        let Some(top) = top else { return Ok(AtReply { element: None, within: Vec::new() }) };
         let session = self.session().await?;
         let programs = session.programs().await?;
-        let alive = join_all(programs.iter().map(|p| p.is_as_announced(&session.bus))).await;
+        let pids = join_all(programs.iter().map(|p| p.pid(&session.bus))).await;
+        let owner = programs.iter().zip(pids).find(|(_, pid)| pid.is_some() && *pid == top.pid);
+        let owner = owner.map(|(program, _)| program.place.bus.clone());
+        let trees = self.trees().await?;
+        Ok(find::at(&trees, x, y, Some(&top), owner.as_deref()))
+    }
+
+    /// Does something to an element.
+    pub async fn act(&self, act: &Act) -> Result<ActReply> {
+        let session = self.session().await?;
+        act::act(&session.bus, act).await
+    }
+
+    /// Forgets all trees, so that the next answer is built from nothing.
+    pub async fn forget(&self) {
+        if let Reach::Connected(session) = &*self.inner.session.lock().await {
+            lock(&session.programs).clear();
+        }
+    }
+
+    /// The trees of all programs, in the order of the registry. Programs that tell nothing are left out.
+    async fn trees(&self) -> Result<Vec<Arc<Built>>> {
+        Ok(self.trees_of(None).await?.0)
+    }
+
+    /// The same for one program only, and whether every program told its tree.
+    async fn trees_of(&self, app: Option<&str>) -> Result<(Vec<Arc<Built>>, bool)> {
+        let session = self.session().await?;
+        let mut programs = session.programs().await?;
+        if let Some(app) = app {
+            let named = join_all(programs.iter().map(|p| p.is_named(&session.bus, app))).await;
+            programs = programs.into_iter().zip(named).filter(|(_, is)| *is).map(|(p, _)| p).collect();
+        }
+        let windows = join_all(programs.iter().map(|p| p.windows(&session.bus))).await;
+        join_all(programs.iter().map(|p| p.pid(&session.bus))).await;
         self.look(&programs).await;
-        let built = programs.iter().zip(alive).map(|(program, same)| program.tree(&session.bus, same));
-        Ok(join_all(built).await.into_iter().flatten().collect())
+        let built = programs.iter().zip(windows).map(|(program, windows)| program.tree(&session.bus, windows));
+        let built = join_all(built).await;
+        let complete = built.iter().all(Option::is_some);
+        Ok((built.into_iter().flatten().collect(), complete))
     }
 
     async fn session(&self) -> Result<Arc<Session>> {
@@ -156,27 +213,29 @@ impl Access {
     /// Tells every program what was painted since the last look.
     async fn look(&self, programs: &[Arc<Program>]) {
         let inner = self.inner.clone();
-        let programs = programs.to_vec();
+        let watched = programs.to_vec();
         let look = move || {
             let mut eyes = lock(&inner.eyes);
-            let opened = eyes.is_none();
-            if opened {
-                *eyes = Eyes::open(&inner.place.display).ok();
-            }
-            let seen = eyes.as_mut().and_then(|e| e.look().ok());
-            if seen.is_none() {
+            let seen = match &mut *eyes {
+                Some(open) => open.look(),
+                // What was before they opened was not seen.
+                None => Eyes::watch(&inner.place.display).map(|open| {
+                    *eyes = Some(open);
+                    Seen::blind()
+                }),
+            };
+            let mut seen = seen.unwrap_or_else(|e| {
+                tracing::debug!("the screen can't be watched, so no tree is used again: {e}");
                 *eyes = None;
-            }
-            let blind = Seen { painted: Vec::new(), windows_changed: true };
-            let seen = if opened { blind } else { seen.unwrap_or(blind) };
-            for program in &programs {
+                Seen::blind()
+            });
+            seen.keep_owners(&watched.iter().filter_map(|p| p.known_pid()).collect());
+            for program in &watched {
                 program.screen_changed(&seen);
             }
-            eyes.is_some()
         };
-        let sees = tokio::task::spawn_blocking(look).await.unwrap_or(false);
-        if !sees {
-            tracing::debug!("the screen can't be watched: no tree is used again");
+        if tokio::task::spawn_blocking(look).await.is_err() {
+            programs.iter().for_each(|p| p.screen_changed(&Seen::blind()));
         }
     }
 }

@@ -36,7 +36,7 @@ mod x11;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use place::{Display, Place};
-pub use run::{Ended, Hooks, run, run_with};
+pub use run::{Ended, Hooks, ReadyHook, SweepHook, run, run_with};
 
 use std::sync::Arc;
 
@@ -102,6 +102,7 @@ impl Desk {
 
     /// The same; `sweep` is run while there still is a display, to end programs that use it.
     pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
+        self.view.close();
         self.recorder.shutdown().await;
         self.session.stop_with(sweep).await;
     }

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::{Desk, server, view};
+use futures_util::future::BoxFuture;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -23,16 +24,19 @@ pub enum Ended {
     Forced(i32),
 }
 
+pub type ReadyHook = Box<dyn FnOnce(&Desk) + Send>;
+pub type SweepHook = Box<dyn FnOnce(Vec<u32>) -> BoxFuture<'static, ()> + Send>;
+
 /// What the one who runs a desk wants to have done.
 #[derive(Default)]
 pub struct Hooks {
     /// Called when the desk is ready for the first time.
-    pub ready: Option<Box<dyn FnOnce(&Desk) + Send>>,
+    pub ready: Option<ReadyHook>,
     /// Called when the desk begins to stop.
     pub stopping: Option<Box<dyn FnOnce() + Send>>,
     /// Ends all programs but those of the given ids, which are parts of the session. Run while there still
     /// is a display.
-    pub sweep: Option<Box<dyn FnOnce(Vec<u32>) -> futures_util::future::BoxFuture<'static, ()> + Send>>,
+    pub sweep: Option<SweepHook>,
 }
 
 /// Runs a desk until a signal ends it.

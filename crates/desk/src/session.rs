@@ -27,7 +27,7 @@ mod x_server;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::place::{Claim, Place};
+use crate::place::{Claim, Place, numbers};
 use crate::screen::{Screen, ShotRequest};
 use board::{Board, Stage, Up};
 use hotdesk_api::health::{Health, LogLine};
@@ -60,7 +60,8 @@ struct Inner {
     taken: watch::Receiver<bool>,
     /// Given back when everything is over.
     claim: Mutex<Option<Claim>>,
-    attached: bool,
+    /// The number of the display, if we made it.
+    own_display: Option<u16>,
 }
 
 /// Parts that are ended together.
@@ -153,7 +154,7 @@ impl Session {
             driver,
             taken: taken_seen,
             claim: Mutex::new(Some(claim)),
-            attached: false,
+            own_display: Some(place.display.number),
         })))
     }
 
@@ -178,7 +179,7 @@ impl Session {
             driver,
             taken: watch::channel(false).1,
             claim: Mutex::new(Some(claim)),
-            attached: true,
+            own_display: None,
         }))
     }
 
@@ -194,7 +195,7 @@ impl Session {
 
     /// Whether the session was there before us.
     pub fn attached(&self) -> bool {
-        self.0.attached
+        self.0.own_display.is_none()
     }
 
     /// Waits until the desk is ready.
@@ -253,8 +254,13 @@ impl Session {
 
     /// Ends everything at once, without asking.
     pub fn kill(&self) {
-        for pid in self.pids() {
-            child::signal_group(pid, nix::sys::signal::SIGKILL);
+        let pids = self.pids();
+        for pid in &pids {
+            child::signal_group(*pid, nix::sys::signal::SIGKILL);
+        }
+        if let Some(number) = self.0.own_display {
+            // It had no chance to do so itself.
+            pids.into_iter().for_each(|pid| numbers::remove_leftovers_of(number, pid));
         }
         self.release();
     }
@@ -302,6 +308,11 @@ async fn drive(
                 board.stage(stage);
                 if up.wait_for(|up| up.decided()).await.is_err() {
                     return std::future::pending().await;
+                }
+                if stage == Stage::XServer {
+                    // The engine connects and makes its buffers while the window manager starts.
+                    let screen = screen.clone();
+                    tokio::spawn(async move { screen.size().await });
                 }
             }
             board.stage(Stage::Settling);

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Long enough for a machine with many times more to do than it can.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something is so.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -24,7 +24,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub fn binary() -> Command {
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotdesk"));
     for (name, _) in std::env::vars_os() {
         let foreign = name.to_string_lossy();
@@ -36,24 +36,24 @@ pub fn binary() -> Command {
 }
 
 /// A desk with a home, a socket and a mark by which its processes are known.
-pub struct Desk {
-    pub child: Child,
-    pub folder: tempfile::TempDir,
+pub(crate) struct Desk {
+    pub(crate) child: Child,
+    pub(crate) folder: tempfile::TempDir,
     mark: String,
     /// Who is asked to stop, where it is not the child itself.
-    pub target: Option<i32>,
+    pub(crate) target: Option<i32>,
 }
 
 impl Desk {
     /// Starts the binary on a free display.
-    pub fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = binary();
         command.args(["desk", "--display", "auto", "--size", "640x480"]);
         Self::from(command, arguments, |command| command)
     }
 
     /// Starts the binary as `command` says; `wrap` may put another command around it.
-    pub fn from(mut command: Command, arguments: &[&str], wrap: impl FnOnce(Command) -> Command) -> Self {
+    pub(crate) fn from(mut command: Command, arguments: &[&str], wrap: impl FnOnce(Command) -> Command) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().unwrap();
         let mark = format!("HOTDESK_MARK_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -81,12 +81,12 @@ impl Desk {
         Self { child, folder, mark, target: None }
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
 
     /// Sends a request; status, head and body. `None` while nobody listens.
-    pub fn ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String, Vec<u8>)> {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String, Vec<u8>)> {
         let mut stream = UnixStream::connect(self.folder.path().join("http")).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let length = body.len();
@@ -106,13 +106,13 @@ impl Desk {
         Some((status, head, body))
     }
 
-    pub fn get(&self, path: &str) -> (u16, Value) {
+    pub(crate) fn get(&self, path: &str) -> (u16, Value) {
         let (status, _, body) = self.ask("GET", path, "").expect("the desk answers");
         (status, serde_json::from_slice(&body).expect("the answer is JSON"))
     }
 
     /// Waits until the desk is ready; its health then.
-    pub fn ready(&mut self) -> Value {
+    pub(crate) fn ready(&mut self) -> Value {
         until("a desk that is ready", || {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the desk ended: {status}");
@@ -124,26 +124,26 @@ impl Desk {
         })
     }
 
-    pub fn pid(&self, part: &str) -> Option<i32> {
+    pub(crate) fn pid(&self, part: &str) -> Option<i32> {
         self.get("/health").1["parts"][part]["pid"].as_i64().map(|pid| pid as i32)
     }
 
-    pub fn display(&self) -> u16 {
+    pub(crate) fn display(&self) -> u16 {
         let info = self.get("/v1/info").1;
         info["display"].as_str().unwrap().trim_start_matches(':').parse().unwrap()
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = self.target.unwrap_or(self.child.id() as i32);
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         until("the end of the desk", || self.child.try_wait().unwrap())
     }
 
     /// Asks the desk to stop, and checks that nothing is left of it.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let display = self.display();
         let runtime = PathBuf::from(format!("/tmp/hotdesk-{}-{display}", nix::unistd::geteuid()));
         self.signal(nix::sys::signal::SIGTERM);
@@ -159,7 +159,7 @@ impl Desk {
     }
 
     /// The living processes that carry the mark of this desk, as text.
-    pub fn processes(&self) -> Vec<String> {
+    pub(crate) fn processes(&self) -> Vec<String> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
@@ -202,11 +202,11 @@ fn unchunk(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a process lives, and is not only waiting to be reaped.
-pub fn alive(pid: i32) -> bool {
+pub(crate) fn alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
 }
 
-pub fn kill(pid: i32) {
+pub(crate) fn kill(pid: i32) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL).unwrap();
 }

@@ -75,9 +75,11 @@ impl Talk {
         patience: Duration,
         time: Duration,
     ) -> io::Result<Self> {
-        let own = match peer.map(Wire::to_peer) {
+        let own = match peer.map(|address| Wire::to_peer(address, patience)) {
             Some(Ok(wire)) => wire,
-            _ => Wire::to_bus(&bus_address)?,
+            // Silent here, it is silent everywhere.
+            Some(Err(e)) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => return Err(e),
+            _ => Wire::to_bus(&bus_address, patience)?,
         };
         Ok(Self { own, own_name, bus_address, bus: None, patience, end: Instant::now() + time })
     }
@@ -99,7 +101,7 @@ impl Talk {
         }
         let bus = match &mut self.bus {
             Some(bus) => bus,
-            None => self.bus.insert(Wire::to_bus(&self.bus_address)?),
+            None => self.bus.insert(Wire::to_bus(&self.bus_address, self.patience)?),
         };
         // Another program's silence is not this one's: its part is left out.
         if let Err(e) = round(bus, self.patience, self.end, nodes, questions, &foreign, &mut on_answer) {

@@ -6,7 +6,7 @@ use super::walk::{ROOT, place_of};
 use super::words::STATES;
 use crate::error::{Error, Result};
 use futures_util::StreamExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,8 +21,8 @@ const ANSWER_TIME: Duration = Duration::from_millis(1500);
 /// A desk has some ten programs. What lies beyond is not looked at.
 const MOST_PROGRAMS: usize = 256;
 
-/// More news about states than this is just "something changed".
-const MOST_STATES: usize = 200;
+/// News about more nodes than this is just "something changed".
+const MOST_NODES: usize = 200;
 
 const REGISTRY: &str = "org.a11y.atspi.Registry";
 
@@ -45,16 +45,31 @@ struct Pulse {
 /// What one program announced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Announced {
-    /// How many changes, apart from those of states.
+    /// How many changes, apart from those below.
     pub(super) changes: u64,
     /// The last word on a state of a node: path and bit to "set".
     pub(super) states: HashMap<(Box<str>, u8), bool>,
+    /// Nodes that got a new role, or were just made.
+    pub(super) roles: HashSet<Box<str>>,
+}
+
+/// One announcement about one node.
+enum News {
+    /// A bit, and whether it is set now.
+    State(u8, bool),
+    Role,
+    /// That it is not dead, which nobody asked: ATK says so of every object that it makes.
+    Alive,
+    Other,
 }
 
 impl Announced {
     fn note(&mut self, message: &Message) {
-        match state_in(message) {
-            Some((path, bit, set)) if self.states.len() < MOST_STATES => drop(self.states.insert((path, bit), set)),
+        let path: Box<str> = message.header().path().map(|p| p.as_str()).unwrap_or_default().into();
+        match news_in(message).unwrap_or(News::Other) {
+            News::Alive => {}
+            News::State(bit, set) if self.states.len() < MOST_NODES => drop(self.states.insert((path, bit), set)),
+            News::Role if self.roles.len() < MOST_NODES => drop(self.roles.insert(path)),
             _ => self.changes += 1,
         }
     }
@@ -128,12 +143,21 @@ impl Bus {
         Ok(children.iter().filter_map(|r| place_of(&nobody, r)).take(MOST_PROGRAMS).collect())
     }
 
+    /// The process behind a name.
+    pub(super) async fn pid_of(&self, program: &str) -> Option<u32> {
+        let daemon = "org.freedesktop.DBus";
+        let member = "GetConnectionUnixProcessID";
+        let answer = call(&self.connection, daemon, "/org/freedesktop/DBus", daemon, member, &program).await.ok()?;
+        answer.body().deserialize().ok()
+    }
+
     /// How many changes the program has announced so far. States announced before are forgotten: whoever
     /// asks is about to learn them.
     pub(super) fn begin(&self, program: &str) -> u64 {
         let mut programs = lock(&self.pulse.programs);
         programs.get_mut(program).map_or(0, |announced| {
             announced.states.clear();
+            announced.roles.clear();
             announced.changes
         })
     }
@@ -205,10 +229,9 @@ fn listen(connection: &Connection, pulse: Arc<Pulse>) {
                 }
             } else if header.member().is_some_and(|m| m == "NameOwnerChanged") {
                 // Only the registry's name is watched: a new one does not know what we registered.
-                if let Ok((REGISTRY, was, _)) = message.body().deserialize::<(&str, &str, &str)>() {
-                    if !was.is_empty() {
-                        break;
-                    }
+                let body = message.body();
+                if matches!(body.deserialize::<(&str, &str, &str)>(), Ok((REGISTRY, was, _)) if !was.is_empty()) {
+                    break;
                 }
             }
         }
@@ -216,18 +239,21 @@ fn listen(connection: &Connection, pulse: Arc<Pulse>) {
     });
 }
 
-/// Path, bit and value, if the message says that a state is now set or not.
-fn state_in(message: &Message) -> Option<(Box<str>, u8, bool)> {
+fn news_in(message: &Message) -> Option<News> {
     let header = message.header();
-    if header.member()?.as_str() != "StateChanged" {
-        return None;
-    }
     let body = message.body();
     let body: Structure<'_> = body.deserialize().ok()?;
-    let [Value::Str(name), Value::I32(set), ..] = body.fields() else { return None };
-    let name = name.replace('-', "_");
-    let bit = STATES.iter().position(|s| *s == name)?;
-    Some((header.path()?.as_str().into(), bit as u8, *set != 0))
+    let [Value::Str(what), Value::I32(set), ..] = body.fields() else { return None };
+    match header.member()?.as_str() {
+        "StateChanged" if what.as_str() == "defunct" && *set == 0 => Some(News::Alive),
+        "StateChanged" => {
+            let name = what.replace('-', "_");
+            let bit = STATES.iter().position(|s| *s == name)?;
+            Some(News::State(bit as u8, *set != 0))
+        }
+        "PropertyChange" if what.as_str() == "accessible-role" => Some(News::Role),
+        _ => None,
+    }
 }
 
 async fn open(address: &str) -> Result<Connection> {

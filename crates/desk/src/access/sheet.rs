@@ -16,9 +16,8 @@ use zbus::zvariant::Value as Variant;
 const FURTHEST_START: i32 = 500;
 /// Columns of a sheet since LibreOffice 7.4, where the sheet does not tell.
 const USUAL_COLUMNS: i32 = 16384;
-/// Cells tried at once: wide enough for a screen's row, and for a few rows of it.
-const FIRST_COLUMNS: i32 = 32;
-const CELLS_AT_ONCE: i32 = 512;
+/// Cells of a line tried at once.
+const CELLS_AT_ONCE: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cell {
@@ -100,51 +99,36 @@ impl Sheet<'_, '_> {
         Ok(None)
     }
 
+    /// Columns have the same place in every row, so the first row and the base column tell how far the
+    /// visible part goes; inside it every cell has its own word.
     fn read_from(&mut self, start: Cell) -> Result<Vec<Shown>, Ended> {
-        let mut found = Vec::new();
-        let first = self.row(start, FIRST_COLUMNS)?;
-        // One more than show, to see the row's end.
-        let width = (first.len() as i32).saturating_add(1);
-        found.extend(first);
-        let rows_at_once = (CELLS_AT_ONCE / width).max(1);
-        let mut row = start.row.saturating_add(1);
-        loop {
-            let tried: Vec<_> = (0..rows_at_once)
-                .flat_map(|r| (0..width).map(move |c| Cell { row: row + r, column: start.column + c }))
-                .collect();
-            let mut showing = self.showing(&tried)?.into_iter();
-            for r in 0..rows_at_once {
-                let cells: Vec<_> = showing.by_ref().take(width as usize).collect();
-                let count = cells.iter().take_while(|c| c.is_some()).count();
-                if count == 0 {
-                    return Ok(found);
-                }
-                found.extend(cells.into_iter().take(count).flatten());
-                if count == width as usize {
-                    let rest = Cell { row: row + r, column: start.column.saturating_add(width) };
-                    found.extend(self.row(rest, FIRST_COLUMNS)?);
-                }
-            }
-            row = row.saturating_add(rows_at_once);
+        let first = self.line(start, |cell| Cell { column: cell.column.saturating_add(1), ..cell })?;
+        let base = self.line(start, |cell| Cell { row: cell.row.saturating_add(1), ..cell })?;
+        let (width, height) = (first.len() as i32, base.len() as i32);
+        let inner: Vec<_> =
+            (1..height).flat_map(|r| (1..width).map(move |c| Cell { row: start.row + r, column: start.column + c })).collect();
+        let mut inner = self.showing(&inner)?.into_iter();
+        let mut found = first;
+        for base in base.into_iter().skip(1) {
+            found.push(base);
+            let row: Vec<_> = inner.by_ref().take((width - 1).max(0) as usize).collect();
+            found.extend(row.into_iter().map_while(|cell| cell));
         }
+        Ok(found)
     }
 
-    /// The showing cells of one row from a cell on.
-    fn row(&mut self, start: Cell, at_once: i32) -> Result<Vec<Shown>, Ended> {
+    /// The showing cells from one on, up to the first that does not show.
+    fn line(&mut self, start: Cell, next: impl Fn(Cell) -> Cell) -> Result<Vec<Shown>, Ended> {
         let mut found = Vec::new();
-        let mut column = start.column;
-        while column < self.columns {
-            let end = column.saturating_add(at_once).min(self.columns);
-            let tried: Vec<_> = (column..end).map(|column| Cell { row: start.row, column }).collect();
+        let mut cell = start;
+        loop {
+            let tried: Vec<_> = std::iter::successors(Some(cell), |&c| Some(next(c))).take(CELLS_AT_ONCE).collect();
             let showing = self.showing(&tried)?;
             let whole = showing.iter().all(Option::is_some);
             found.extend(showing.into_iter().map_while(|c| c));
-            if !whole {
-                break;
-            }
-            column = end;
+            let Some(&last) = tried.last().filter(|_| whole) else { return Ok(found) };
+            cell = next(last);
         }
-        Ok(found)
     }
 
     /// Each cell, if it shows.

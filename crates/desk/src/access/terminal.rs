@@ -1,24 +1,19 @@
 //! The text of the terminal that has the focus, found without looking at any other program.
 
 use super::Session;
-use super::program::Program;
 use super::tree::{Node, Tree};
 use super::walk::Scope;
 use super::words::{ACTIVE, FOCUSED, FRAME, TERMINAL};
 use crate::error::Result;
 use futures_util::future::join_all;
-use std::sync::Arc;
 use std::time::Duration;
-use zbus::zvariant::Value;
 
 const PROGRAM: &str = "gnome-terminal-server";
-/// A program that is too busy to say its name within this time is not asked for text.
-const NAME_TIME: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_millis(1000);
 
 pub(super) async fn text(session: &Session) -> Result<Option<String>> {
     let programs = session.programs().await?;
-    let names = join_all(programs.iter().map(|p| is_terminal(session, p))).await;
+    let names = join_all(programs.iter().map(|p| p.is_named(&session.bus, PROGRAM))).await;
     let terminals = programs.iter().zip(names).filter(|(_, is)| *is).map(|(p, _)| p);
     let mut found = Vec::new();
     for program in terminals {
@@ -33,11 +28,6 @@ pub(super) async fn text(session: &Session) -> Result<Option<String>> {
     let text: String = answer.body().deserialize().unwrap_or_default();
     let text = text.replace(['\u{fffc}', '\u{fffd}'], "");
     Ok((!text.is_empty()).then(|| right_stripped(&text).to_owned()))
-}
-
-async fn is_terminal(session: &Session, program: &Arc<Program>) -> bool {
-    let name = session.bus.get(&program.place, "org.a11y.atspi.Accessible", "Name", NAME_TIME).await;
-    name.is_ok_and(|n| n.body().deserialize::<Value<'_>>().is_ok_and(|v| v == Value::from(PROGRAM)))
 }
 
 /// Terminals that have the focus below an active frame.
@@ -59,4 +49,38 @@ fn focused(tree: &Tree) -> Vec<&Node> {
 /// Python's `rstrip`, which takes four separators for space that Unicode does not.
 fn right_stripped(text: &str) -> &str {
     text.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\x1c'..='\x1f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::tree::Place;
+
+    fn node(role: u32, states: u64, children: &[u32]) -> Node {
+        let mut node = Node::at(Place { bus: ":1.1".into(), path: "/".into() });
+        (node.role, node.states, node.children) = (role, states, children.to_vec());
+        node
+    }
+
+    #[test]
+    fn only_focused_terminals_of_active_frames_count() {
+        let nodes = vec![
+            node(75, 0, &[1, 2]),
+            node(FRAME, ACTIVE, &[3]),
+            node(FRAME, 0, &[4]),
+            node(20, 0, &[5, 6]),
+            node(TERMINAL, FOCUSED, &[]),
+            node(TERMINAL, FOCUSED, &[]),
+            node(TERMINAL, 0, &[]),
+        ];
+        let tree = Tree { nodes, complete: true };
+        assert_eq!(focused(&tree).len(), 1);
+        assert!(focused(&Tree::default()).is_empty());
+    }
+
+    #[test]
+    fn space_at_the_end_goes() {
+        assert_eq!(right_stripped(" a b \n\n\u{1f}\u{2003}"), " a b");
+        assert_eq!(right_stripped(" \n"), "");
+    }
 }

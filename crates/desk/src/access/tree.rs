@@ -108,6 +108,20 @@ impl Area {
         !apart(self.x, self.width, other.x, other.width) && !apart(self.y, self.height, other.y, other.height)
     }
 
+    /// In pixels.
+    pub(crate) fn size(&self) -> i64 {
+        i64::from(self.width) * i64::from(self.height)
+    }
+
+    /// How far the edges are from those of another.
+    pub(crate) fn distance(&self, other: &Self) -> i64 {
+        let edges = |a: &Self| {
+            let (x, y) = (i64::from(a.x), i64::from(a.y));
+            [x, y, x + i64::from(a.width), y + i64::from(a.height)]
+        };
+        edges(self).into_iter().zip(edges(other)).map(|(a, b)| (a - b).abs()).sum()
+    }
+
     pub(crate) fn holds(&self, x: i32, y: i32) -> bool {
         self.meets(&Self { x, y, width: 1, height: 1 })
     }
@@ -116,6 +130,11 @@ impl Area {
 impl Tree {
     pub(crate) fn root(&self) -> Option<&Node> {
         self.nodes.first()
+    }
+
+    /// Where the program's windows are found.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = &Place> {
+        self.root().into_iter().flat_map(|root| self.children(root)).map(|window| &window.place)
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&Node> {

@@ -255,7 +255,8 @@ mod tests {
     #[test]
     fn the_higher_layer_wins() {
         // flag or HOTDESK_*, OpenManus, file → what counts
-        let table: [(Option<&str>, &[(&str, &str)], &str, (u32, u32)); 6] = [
+        type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str, (u32, u32));
+        let table: [Case<'_>; 6] = [
             (Some("100x100"), &[("RESOLUTION", "200x200x24")], "size = '300x300'", (100, 100)),
             (None, &[("RESOLUTION", "200x200x24")], "size = '300x300'", (200, 200)),
             (None, &[("RESOLUTION_WIDTH", "800"), ("RESOLUTION_HEIGHT", "600")], "size = '300x300'", (800, 600)),

@@ -66,7 +66,7 @@ pub fn remove_leftovers(number: u16) {
 /// Removes the lock and the socket of the server `pid`, which is known to be dead. Its id may be
 /// in use again by now, so that the lock looks held.
 pub fn remove_leftovers_of(number: u16, pid: u32) {
-    if lock_holder(number).is_none_or(|holder| holder == pid) {
+    if lock_holder(number) == Some(pid) || (lock_holder(number).is_none() && !taken(number)) {
         remove(number);
     }
 }

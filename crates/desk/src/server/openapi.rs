@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use hotdesk_api::Problem;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -36,8 +37,19 @@ pub fn document() -> OpenApi {
         SecurityRequirement::new("bearer", scopes),
         SecurityRequirement::new("query", scopes),
     ]);
+    let mut names = HashMap::<_, usize>::new();
+    for name in document.paths.paths.values_mut().flat_map(operations).filter_map(|operation| operation.operation_id.clone()) {
+        *names.entry(name).or_default() += 1;
+    }
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
+            // Handlers are named within their file, operations within the whole document.
+            let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
+            if let Some(id) = &mut operation.operation_id
+                && names.get(id).is_some_and(|count| *count > 1)
+            {
+                *id = format!("{tag}_{id}");
+            }
             let answers = &mut operation.responses.responses;
             answers.entry("default".into()).or_insert_with(|| RefOr::T(problem_response()));
         }

@@ -75,12 +75,14 @@ pub(crate) fn browser(config: &Config, place: &Place) -> Result<Option<String>, 
         .find_map(|name| place.find_program(name))
         .ok_or_else(|| format!("no browser is installed; {}", super::tools::install_hint("chromium")))?;
     let data = place.home.join(".config/hotdesk-browser");
+    // It takes addresses, not names.
+    let host = config.browser.debugging_host.as_str();
     let mut words = vec![
         program.to_string_lossy().into_owned(),
         // A browser of today opens its debugging port only for a profile that is not the default one.
         format!("--user-data-dir={}", data.display()),
         format!("--remote-debugging-port={}", config.browser.debugging_port),
-        format!("--remote-debugging-address={}", config.browser.debugging_host),
+        format!("--remote-debugging-address={}", if host == "localhost" { "127.0.0.1" } else { host }),
         "--window-position=0,0".into(),
         format!("--window-size={},{}", config.size.width, config.size.height),
         "--start-maximized".into(),

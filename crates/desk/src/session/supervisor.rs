@@ -28,8 +28,8 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
-/// Who lived that long was well; its next death is a first one again.
-const WELL_AFTER: Duration = Duration::from_secs(10);
+/// Who was of use for that long was well; its next death is a first one again.
+const WELL_AFTER: Duration = Duration::from_secs(2);
 
 /// What is done after a process ended by itself.
 pub(crate) enum Verdict {
@@ -103,7 +103,7 @@ impl Needs {
 enum Life {
     Stopped,
     NeedLost,
-    Died { reason: String, verdict: Verdict },
+    Died { reason: String, verdict: Verdict, was_well: bool },
 }
 
 /// Runs until `stop`. Returns after the part's process is gone.
@@ -120,7 +120,6 @@ pub(crate) async fn supervise<S: Service>(
             () = stop.cancelled() => return part.ended("the desk stops"),
             () = needs.met() => {}
         }
-        let begin = Instant::now();
         match live(&mut service, &mut part, &mut needs, &place, &stop).await {
             Life::Stopped => return part.ended("the desk stops"),
             Life::NeedLost => {
@@ -128,11 +127,11 @@ pub(crate) async fn supervise<S: Service>(
                 part.waiting("what it stands on is being healed");
                 continue;
             }
-            Life::Died { reason, verdict: Verdict::GiveUp(why) } => {
+            Life::Died { reason, verdict: Verdict::GiveUp(why), .. } => {
                 part.failed(&format!("{reason}; {why}"));
                 return stop.cancelled().await;
             }
-            Life::Died { reason, verdict: Verdict::Ended } => {
+            Life::Died { reason, verdict: Verdict::Ended, .. } => {
                 part.ended(&reason);
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -140,8 +139,8 @@ pub(crate) async fn supervise<S: Service>(
                 }
                 continue;
             }
-            Life::Died { reason, verdict: Verdict::Heal } => {
-                if begin.elapsed() > WELL_AFTER {
+            Life::Died { reason, verdict: Verdict::Heal, was_well } => {
+                if was_well {
                     deaths = 0;
                 }
                 part.healing(&reason);
@@ -174,7 +173,7 @@ async fn live<S: Service>(
     part.command(spec.text());
     let mut running = match Running::start(&spec, part.name(), place, part.board().log()).await {
         Ok(running) => running,
-        Err(e) => return Life::Died { reason: format!("it can't be started: {e}"), verdict: Verdict::Heal },
+        Err(e) => return Life::Died { reason: format!("it can't be started: {e}"), verdict: Verdict::Heal, was_well: false },
     };
     let pid = running.pid;
     part.started(pid);
@@ -202,18 +201,19 @@ async fn live<S: Service>(
         },
         status = running.ended() => First::Died(status),
     };
-    let (was_ready, end) = match first {
+    let (well_since, end) = match first {
         First::Ready(remark) => {
-            part.running(Some(pid), Some(begin.elapsed()), remark);
+            let since = Instant::now();
+            part.running(Some(pid), Some(since - begin), remark);
             let end = tokio::select! {
                 biased;
                 () = stop.cancelled() => First::Stopped,
                 status = running.ended() => First::Died(status),
                 () = needs.lost() => First::NeedLost,
             };
-            (true, end)
+            (Some(since), end)
         }
-        other => (false, other),
+        other => (None, other),
     };
     let life = match end {
         First::Died(status) => {
@@ -223,15 +223,15 @@ async fn live<S: Service>(
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     let last_words = if status.success() { None } else { part.board().log().last(part.name()) };
                     let last_words = last_words.map(|words| format!(": {words}")).unwrap_or_default();
-                    (format!("{}{last_words}", describe(status)), service.verdict(status, was_ready))
+                    (format!("{}{last_words}", describe(status)), service.verdict(status, well_since.is_some()))
                 }
                 Err(e) => (format!("it can't be watched: {e}"), Verdict::Heal),
             };
-            Life::Died { reason, verdict }
+            Life::Died { reason, verdict, was_well: well_since.is_some_and(|since| since.elapsed() > WELL_AFTER) }
         }
         First::NotReady(why) => {
             running.end(S::GRACE).await;
-            Life::Died { reason: why, verdict: Verdict::Heal }
+            Life::Died { reason: why, verdict: Verdict::Heal, was_well: false }
         }
         First::Stopped => {
             running.end(S::GRACE).await;

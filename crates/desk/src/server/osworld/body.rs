@@ -43,7 +43,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")
 }
 
-fn parse(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn parse(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value = serde_json::from_slice(body).or_else(|e| {
         // Python can hold half of a surrogate pair in a string and sends it escaped; Rust can't.

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(120);
+/// What runs programs that are given as `python -c`.
+const PYTHONS: [&str; 2] = ["python", "python3"];
 /// How long the condition of a verification may take.
 const CONDITION_LIMIT: Duration = Duration::from_secs(5);
 /// The longest wait for a verification. The client's own limit is ten seconds above what it asks
@@ -35,8 +37,8 @@ pub(super) const ENGINE: HeaderName = HeaderName::from_static("x-hotdesk-engine"
 pub(super) async fn execute(State(desk): State<Engines>, fields: Fields) -> Answer {
     let wanted = Wanted::read(&fields, &desk.place)?;
     to_its_end(async move {
-        let ran = wanted.run(&desk).await?;
-        Ok(ran.label(json(&ran.value("success"))))
+        let (engine, value) = wanted.run(&desk).await?.into_value();
+        Ok(label(engine, json(&value)))
     })
     .await
 }
@@ -45,14 +47,13 @@ pub(super) async fn execute_with_verification(State(desk): State<Engines>, field
     let wanted = Wanted::read(&fields, &desk.place)?;
     let verification = Verification::read(&fields)?;
     to_its_end(async move {
-        let ran = wanted.run(&desk).await?;
-        let mut value = ran.value("success");
-        let Some(verification) = verification else { return Ok(ran.label(json(&value))) };
+        let (engine, mut value) = wanted.run(&desk).await?.into_value();
+        let Some(verification) = verification else { return Ok(label(engine, json(&value))) };
         match verification.wait(&desk).await {
             Some(seconds) => {
                 value["verification"] = "passed".into();
                 value["wait_time"] = json!(seconds);
-                Ok(ran.label(json(&value)))
+                Ok(label(engine, json(&value)))
             }
             None => {
                 value["status"] = "verification_failed".into();
@@ -148,7 +149,7 @@ impl Wanted {
     fn python_program(&self) -> Option<&str> {
         match self {
             Self::Direct(words) => match words.as_slice() {
-                [python, flag, program] if (python == "python" || python == "python3") && flag == "-c" => Some(program),
+                [python, flag, program] if PYTHONS.contains(&python.as_str()) && flag == "-c" => Some(program),
                 _ => None,
             },
             _ => None,
@@ -157,7 +158,7 @@ impl Wanted {
 
     async fn run(&self, desk: &Engines) -> Result<Ran, Refusal> {
         if let Some(code) = self.python_program() {
-            match natively(desk, code, &desk.place.home, LIMIT).await {
+            match natively(desk, code, &desk.place.home, &PYTHONS, LIMIT).await {
                 Ok(Some(ran)) => return Ok(ran),
                 Ok(None) => {}
                 Err(Error::Timeout { .. }) => return Err(self.too_slow()),
@@ -194,10 +195,17 @@ impl Wanted {
 /// Runs a program without Python, where nobody can tell the difference. `None` if it is for the
 /// real interpreter, which then gets it untouched; nothing has happened in that case.
 ///
-/// Python would look for modules in `directory` first.
-pub(super) async fn natively(desk: &Engines, code: &str, directory: &Path, limit: Duration) -> crate::Result<Option<Ran>> {
-    let has_python = ["python", "python3", "/usr/bin/python3"].iter().any(|name| find_program(&desk.place, name).is_some());
-    if has_python && pyautogui::shadowed_in(&desk.place, directory) {
+/// The interpreter would be the first of `pythons`, and look for modules in `directory` first.
+pub(super) async fn natively(
+    desk: &Engines,
+    code: &str,
+    directory: &Path,
+    pythons: &[&str],
+    limit: Duration,
+) -> crate::Result<Option<Ran>> {
+    let has_python = pythons.iter().any(|name| find_program(&desk.place, name).is_some());
+    // What Python makes of a NUL depends on its version and on how it gets the program.
+    if has_python && (code.contains('\0') || pyautogui::shadowed_in(&desk.place, directory)) {
         return Ok(None);
     }
     let Some(program) = pyautogui::understand(code) else {
@@ -238,7 +246,7 @@ pub(super) struct Ran {
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) code: i32,
-    engine: &'static str,
+    pub(super) engine: &'static str,
 }
 
 impl Ran {
@@ -254,15 +262,20 @@ impl Ran {
         Self { stdout: python::decode(output.stdout), stderr, code: output.status.code(), engine }
     }
 
-    fn value(&self, status: &str) -> Value {
-        json!({"status": status, "output": self.stdout, "error": self.stderr, "returncode": self.code})
+    /// The way that it took, and the answer of `/execute`. Moved, not copied: it may be large.
+    fn into_value(self) -> (&'static str, Value) {
+        let value = json!({"status": "success", "output": null, "error": null, "returncode": self.code});
+        let Value::Object(mut fields) = value else { return (self.engine, value) };
+        fields.insert("output".into(), self.stdout.into());
+        fields.insert("error".into(), self.stderr.into());
+        (self.engine, Value::Object(fields))
     }
+}
 
-    /// Adds the header that tells which way the program took.
-    pub(super) fn label(&self, mut response: Response) -> Response {
-        response.headers_mut().insert(ENGINE, HeaderValue::from_static(self.engine));
-        response
-    }
+/// Adds the header that tells which way a program took.
+pub(super) fn label(engine: &'static str, mut response: Response) -> Response {
+    response.headers_mut().insert(ENGINE, HeaderValue::from_static(engine));
+    response
 }
 
 /// What must become true after a command.

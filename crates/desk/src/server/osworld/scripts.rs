@@ -3,7 +3,7 @@
 use super::Engines;
 use super::answer::{Answer, Refusal, json};
 use super::body::Fields;
-use super::command::{Ran, failure_text, natively, to_its_end};
+use super::command::{Ran, failure_text, label, natively, to_its_end};
 use super::python;
 use crate::error::Error;
 use crate::place::Place;
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Where Python scripts are put; their path is in their tracebacks.
 const SCRIPTS: &str = "/tmp";
+/// What runs them.
+const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 /// How long a Python script may take.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 /// How long a Bash script may take at most, whatever the client asks for: a day.
@@ -30,20 +32,20 @@ pub(super) async fn run_python(State(desk): State<Engines>, fields: Fields) -> A
     let code = code.to_owned();
     to_its_end(async move {
         // A script finds its modules beside itself first.
-        let ran = match natively(&desk, &code, Path::new(SCRIPTS), PYTHON_LIMIT).await {
+        let ran = match natively(&desk, &code, Path::new(SCRIPTS), &PYTHONS, PYTHON_LIMIT).await {
             Ok(Some(ran)) => ran,
             Ok(None) => interpret(&desk, code).await?,
             Err(Error::Timeout { .. }) => return Err(python_too_slow()),
             Err(e) => return Err(e.into()),
         };
-        Ok(ran.label(json(&python_answer(&ran))))
+        Ok(label(ran.engine, json(&python_answer(&ran))))
     })
     .await
 }
 
 /// Runs a program with the real interpreter.
 async fn interpret(desk: &Engines, code: String) -> Result<Ran, Refusal> {
-    let python = ["/usr/bin/python3", "python3"].into_iter().find(|name| find_program(&desk.place, name).is_some());
+    let python = PYTHONS.into_iter().find(|name| find_program(&desk.place, name).is_some());
     let Some(python) = python else {
         let why = "This desk has no Python: neither /usr/bin/python3 nor a python3 on the PATH. Install python3, or send a program that \
                    uses nothing but pyautogui, time and print.";
@@ -121,7 +123,7 @@ pub(super) async fn run_bash_script(State(desk): State<Engines>, fields: Fields)
                 let status = if ran.code == 0 { "success" } else { "error" };
                 // What was merged is in the output; what is left in `stderr` is our own note.
                 let all = ran.stdout.clone() + &ran.stderr;
-                Ok(ran.label(json(&json!({"status": status, "output": all, "error": "", "returncode": ran.code}))))
+                Ok(label(ran.engine, json(&json!({"status": status, "output": all, "error": "", "returncode": ran.code}))))
             }
             Err(Failure::TimedOut { .. }) => {
                 Err(server_error(&format!("Script execution timed out after {} seconds", python::number(&timeout))))

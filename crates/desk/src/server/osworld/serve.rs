@@ -139,7 +139,7 @@ fn client_has(headers: &HeaderMap, etag: &str) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Whole,
     /// From and to, both included, inside of the content.
     Range {
@@ -162,7 +162,7 @@ fn part(headers: &HeaderMap, label: &Label, length: u64) -> Part {
     range(wanted, length).unwrap_or(Part::Whole)
 }
 
-fn range(wanted: &str, length: u64) -> Option<Part> {
+pub(super) fn range(wanted: &str, length: u64) -> Option<Part> {
     let (unit, range) = wanted.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;

@@ -8,6 +8,8 @@ use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -120,9 +122,11 @@ struct Landing {
 
 impl Landing {
     async fn open(path: &Path) -> Result<Self, LandingError> {
-        if let Some(parent) = path.parent() {
-            let at = Some(parent.to_owned());
-            tokio::fs::create_dir_all(parent).await.map_err(|error| LandingError { error, at })?;
+        // A name that ends with a slash is that of a folder.
+        let folder = if path.as_os_str().as_bytes().ends_with(b"/") { Some(path) } else { path.parent() };
+        if let Some(folder) = folder {
+            let at = Some(folder.to_owned());
+            tokio::fs::create_dir_all(folder).await.map_err(|error| LandingError { error, at })?;
         }
         // Written through links, like everybody else writes.
         let target = tokio::fs::canonicalize(path).await.unwrap_or_else(|_| path.to_owned());
@@ -130,15 +134,15 @@ impl Landing {
         if there.as_ref().is_some_and(|meta| meta.is_dir()) {
             return Err(std::io::Error::from_raw_os_error(nix::libc::EISDIR).into());
         }
-        let in_place = async |target: &Path| File::options().write(true).create(true).truncate(true).open(target).await;
         // Devices and pipes are written to, not replaced; a link to nowhere makes what it names.
         let special = there.as_ref().is_some_and(|meta| !meta.is_file()) || there.is_none() && path.is_symlink();
         let partial = target.with_file_name(format!(".hotdesk-{:016x}.part", rand::random::<u64>()));
-        let file = if special { None } else { open_beside(&partial, there.as_ref()).await.ok() };
-        let (file, partial) = match file {
-            Some(file) => (file, Some(partial)),
+        let beside = if special { None } else { Some(open_beside(&partial, there.as_ref()).await) };
+        let (file, partial) = match beside {
+            Some(Ok(file)) => (file, Some(partial)),
             // The folder may be closed to us and the file open.
-            None => (in_place(&target).await?, None),
+            Some(Err(e)) if there.is_none() || e.kind() != ErrorKind::PermissionDenied => return Err(e.into()),
+            _ => (File::options().write(true).create(true).truncate(true).open(&target).await?, None),
         };
         Ok(Self { file: BufWriter::with_capacity(PIECE, file), target, partial })
     }
@@ -181,8 +185,9 @@ async fn open_beside(partial: &Path, replaced: Option<&std::fs::Metadata>) -> st
     let mode = replaced.map_or(0o666, |meta| meta.mode() & 0o7777);
     let file = File::options().write(true).create_new(true).mode(mode).open(partial).await?;
     if let Some(meta) = replaced {
-        file.set_permissions(meta.permissions()).await?;
-        // Only root may give files away, and only root needs to.
+        // The mode above went through our umask. It is ours, so it can be set; and only root may
+        // give files away, and needs to.
+        let _ = file.set_permissions(meta.permissions()).await;
         let _ = std::os::unix::fs::chown(partial, Some(meta.uid()), Some(meta.gid()));
     }
     Ok(file)

@@ -18,8 +18,11 @@ async fn a_program_runs_to_its_end() {
     let done = run(json!({ "shell": "printf 'a\\377b'" })).await.good();
     assert_eq!(done["stdout"], "a\u{fffd}b");
     let done = run(json!({ "shell": "cat; echo $A-$HOME", "stdin_base64": "eA==", "env": { "A": "1", "HOME": null } })).await;
-    assert_eq!(done.good()["stdout"], "x1-
-");
+    assert_eq!(
+        done.good()["stdout"],
+        "x1-
+"
+    );
     let done = run(json!({ "shell": "echo early; sleep 100", "timeout_ms": 300 })).await.good();
     assert_eq!((&done["stdout"], &done["timed_out"], &done["signal"]), (&json!("early\n"), &json!(true), &json!("SIGKILL")));
     let done = run(json!({ "shell": "kill -TERM $$" })).await.good();

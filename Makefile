@@ -1,0 +1,55 @@
+# The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
+
+.DEFAULT_GOAL := help
+.PHONY: help up down build test test-rust test-client test-conformance bench lint fmt fuzz clean
+
+CARGO ?= cargo
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+
+up: ## Set everything up and start a desk; prints its address
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	@scripts/up
+
+down: ## Stop what `make up` started
+	@scripts/down
+
+build: ## Build the binary
+	@$(CARGO) build --release --locked -p hotdesk
+
+test: ## Set everything up and run every test
+	@scripts/setup test
+	@$(CARGO) build --profile ci --locked -p hotdesk
+	@$(MAKE) --no-print-directory test-rust
+	@$(MAKE) --no-print-directory test-client
+	@$(MAKE) --no-print-directory test-conformance
+
+test-rust: ## Unit and integration tests
+	$(CARGO) test --profile ci --locked --workspace
+
+test-client: ## OSWorld's own client from PyPI against a desk
+	@scripts/test-client
+
+test-conformance: ## The conformance suites, where they are at hand
+	@scripts/test-conformance
+
+bench: ## Run us and the plain Python way side by side; prints medians and ratios
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
+	@bench/run $(BENCH)
+
+lint: ## Formatting, clippy, licences
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --profile ci --locked --workspace --all-targets -- -D warnings
+	@scripts/deny
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+fuzz: ## Fuzz each entrance for a minute (needs a nightly toolchain and cargo-fuzz)
+	@scripts/fuzz
+
+clean: ## Remove what was built
+	$(CARGO) clean
