@@ -10,11 +10,13 @@
 //! as working directory, no descriptors but the first three, signals as they were at boot.
 
 pub mod jobs;
+mod mark;
 mod spawn;
 mod stream;
 pub mod tape;
 mod tree;
 
+pub use mark::Mark;
 pub use spawn::find_program;
 pub use stream::{Event, Running, Stdin};
 pub use tree::signal_tree;

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::process::jobs::{exit, milliseconds};
 use crate::process::tape::{Reader, Source, Tape};
-use crate::process::{Status, signal_tree};
+use crate::process::{Mark, Status, signal_tree};
 use hotdesk_api::process::Exit;
 use hotdesk_api::terminal::{OpenTerminal, TerminalInfo};
-use nix::libc;
+use nix::sys::signal::Signal;
 use pty_process::{OwnedReadPty, OwnedWritePty, Size};
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,6 +31,8 @@ const SIZE_LIMIT: u16 = 1000;
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// How long a shell may take to end after it was hung up.
 const HANG_UP: Duration = Duration::from_secs(1);
+/// How often what is left of it is looked for.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The terminal engine. Cheap to clone.
 #[derive(Clone)]
@@ -52,6 +54,9 @@ pub struct Terminal {
     /// Gone when the program is: closing it hangs up whoever still has the terminal.
     input: tokio::sync::Mutex<Option<OwnedWritePty>>,
     viewers: Arc<AtomicUsize>,
+    mark: Mark,
+    /// From then on its process id may be a stranger's.
+    reaped: AtomicBool,
     end: OnceLock<Exit>,
     ended: watch::Sender<bool>,
 }
@@ -95,6 +100,9 @@ impl Terminals {
                 None => env.remove(&name),
             };
         }
+        let mark = Mark::new();
+        let (name, value) = mark.variable();
+        env.insert(name, value);
         let child = pty_process::Command::new(program)
             .arg0(&argv[0])
             .args(&argv[1..])
@@ -113,6 +121,8 @@ impl Terminals {
             output: Tape::new(SCROLLBACK),
             input: tokio::sync::Mutex::new(Some(writing)),
             viewers: Arc::default(),
+            mark,
+            reaped: AtomicBool::new(false),
             end: OnceLock::new(),
             ended: watch::channel(false).0,
         });
@@ -226,16 +236,26 @@ impl Terminal {
     }
 
     async fn kill(&self) {
-        if self.end.get().is_some() {
-            return;
-        }
-        signal_tree(self.pid, libc::SIGHUP).await;
+        self.signal_all(Signal::SIGHUP).await;
         // Jobs that a shell has stopped do not notice otherwise.
-        signal_tree(self.pid, libc::SIGCONT).await;
-        if tokio::time::timeout(HANG_UP, self.wait()).await.is_err() {
-            signal_tree(self.pid, libc::SIGKILL).await;
+        self.signal_all(Signal::SIGCONT).await;
+        let gone = async {
+            self.wait().await;
+            while !self.mark.living().await.is_empty() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(HANG_UP, gone).await.is_err() {
+            self.signal_all(Signal::SIGKILL).await;
             let _ = tokio::time::timeout(Duration::from_secs(5), self.wait()).await;
         }
+    }
+
+    async fn signal_all(&self, signal: Signal) {
+        if !self.reaped.load(Ordering::Acquire) {
+            signal_tree(self.pid, signal as i32).await;
+        }
+        self.mark.signal(signal).await;
     }
 
     fn over(&self) -> Error {
@@ -266,6 +286,7 @@ async fn drive(terminal: Arc<Terminal>, mut reading: OwnedReadPty, mut child: to
                 _ => break child.wait().await,
             },
             status = child.wait() => {
+                terminal.reaped.store(true, Ordering::Release);
                 // As a whole, because a child that goes on printing is not the program.
                 let last_words = async {
                     while let Ok(count @ 1..) = reading.read(&mut buffer).await {
@@ -277,6 +298,7 @@ async fn drive(terminal: Arc<Terminal>, mut reading: OwnedReadPty, mut child: to
             }
         }
     };
+    terminal.reaped.store(true, Ordering::Release);
     let status = match status {
         Ok(status) => status.signal().map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Signalled),
         Err(_) => Status::Exited(0),

@@ -3,12 +3,11 @@
 //! A job keeps its last output for whoever comes to read it, and its end for whoever comes to ask.
 
 use super::tape::{Source, Tape};
-use super::{Command, Event, Process, Processes, Status, Stdin};
+use super::{Command, Event, Mark, Process, Processes, Status, Stdin};
 use crate::error::{Error, Result};
 use hotdesk_api::process::{Exit, ProcessInfo};
 use nix::libc;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,9 +19,6 @@ pub const RUNNING_LIMIT: usize = 128;
 pub const ENDED_LIMIT: usize = 64;
 /// Output that is kept of each job.
 const OUTPUT: usize = 1 << 20;
-/// Every process of a job finds its mark in its environment; so those that left the job's session
-/// and lost their parent (daemons) are found too.
-const MARK: &str = "HOTDESK_JOB";
 /// How often a dying tree is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -33,7 +29,7 @@ pub struct Jobs(Arc<Mutex<BTreeMap<u64, Arc<Job>>>>);
 /// One program in the background.
 pub struct Job {
     process: Process,
-    mark: String,
+    mark: Mark,
     /// What it printed.
     pub output: Tape,
     stdin: tokio::sync::Mutex<Option<Stdin>>,
@@ -46,8 +42,9 @@ impl Jobs {
         if self.table().values().filter(|job| job.end.get().is_none()).count() >= RUNNING_LIMIT {
             return Err(Error::TooMany { what: "programs in the background", limit: RUNNING_LIMIT });
         }
-        let mark = format!("{:016x}", rand::random::<u64>());
-        command.env.insert(MARK.into(), Some(mark.clone()));
+        let mark = Mark::new();
+        let (name, value) = mark.variable();
+        command.env.insert(name, Some(value));
         let running = engine.start(command).await?;
         let job = Arc::new(Job {
             process: running.process,
@@ -166,7 +163,7 @@ impl Job {
     async fn kill(&self, grace: Duration) {
         self.signal_all(Signal::SIGTERM).await;
         let gone = async {
-            while self.end.get().is_none() || !marked(self.mark.clone()).await.is_empty() {
+            while self.end.get().is_none() || !self.mark.living().await.is_empty() {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -183,9 +180,7 @@ impl Job {
         if self.process.status().is_none() {
             self.process.signal_tree(signal as i32).await;
         }
-        for pid in marked(self.mark.clone()).await {
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        self.mark.signal(signal).await;
     }
 
     fn finish(&self, exit: Exit) {
@@ -193,21 +188,6 @@ impl Job {
         self.output.finish();
         self.ended.send_replace(true);
     }
-}
-
-/// Processes that carry a mark and live.
-async fn marked(mark: String) -> Vec<i32> {
-    let found = tokio::task::spawn_blocking(move || {
-        let wanted = format!("{MARK}={mark}").into_bytes();
-        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-        // What has ended has no environment any more, so this finds the living.
-        let carries = |pid: &i32| {
-            std::fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|env| env.split(|b| *b == 0).any(|variable| variable == wanted))
-        };
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(carries).collect()
-    });
-    found.await.unwrap_or_default()
 }
 
 /// `TERM`, `SIGTERM`, `sigterm` or `15`.
@@ -313,7 +293,7 @@ mod tests {
 
     /// Living processes that carry the mark of a job, its daemons too.
     async fn living(job: &Job) -> Vec<i32> {
-        marked(job.mark.clone()).await
+        job.mark.living().await
     }
 
     #[tokio::test]

@@ -100,12 +100,14 @@ async fn output_is_streamed_replayed_and_resumed() {
 async fn a_program_is_signalled_and_ended() {
     let desk = TestDesk::new().await;
     let start = async |script: &str| desk.post("/v1/processes", json!({ "shell": script })).await.good()["id"].as_u64().unwrap();
-    let id = start("sleep 300").await;
+    // Not through a shell: those lose a signal that comes while they start a program.
+    let id = desk.post("/v1/processes", json!({ "argv": ["sleep", "300"] })).await.good()["id"].as_u64().unwrap();
     desk.post(&format!("/v1/processes/{id}/signal"), json!({ "signal": "NONSENSE" })).await.problem(400, "invalid");
     desk.post(&format!("/v1/processes/{id}/signal"), json!({ "signal": "int", "tree": true })).await.good();
     desk.desk.processes.jobs().get(id).unwrap().wait().await;
     assert_eq!(desk.get(&format!("/v1/processes/{id}")).await.good()["exit"]["signal"], "SIGINT");
-    let id = start("trap '' TERM; sleep 300 & wait; sleep 300").await;
+    let id = start("trap '' TERM; echo ready; sleep 300 & wait; sleep 300").await;
+    desk.desk.processes.jobs().get(id).unwrap().output.read(0).next().await;
     let ended = desk.delete(&format!("/v1/processes/{id}?grace_ms=100")).await.good();
     assert_eq!((&ended["running"], &ended["exit"]["signal"]), (&json!(false), &json!("SIGKILL")));
     let id = desk.post("/v1/processes", json!({ "shell": "sleep 300", "timeout_ms": 100 })).await.good()["id"].as_u64().unwrap();
