@@ -1,6 +1,7 @@
 //! What hands do: the one list of actions that every dialect is translated to.
 
 use crate::problem::Problem;
+use crate::screen::{CursorManner, PictureFormat, SettledRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -148,64 +149,43 @@ fn drag_ms() -> u32 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
+    /// At most 10,000, and no longer than two minutes together.
     pub actions: Vec<Action>,
-    /// Wait until the screen is quiet.
+    /// Wait until nothing changes on the screen: `{}`, or how long.
     #[serde(default)]
-    pub settle: Option<Settle>,
+    pub settle: Option<SettledRequest>,
     /// Answer with a picture of the screen: `true`, or what it should be like.
     #[serde(default)]
     pub screenshot: Option<Wish>,
 }
 
-/// When a screen counts as quiet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Settle {
-    /// Milliseconds without any change.
-    #[serde(default = "quiet_ms")]
-    pub quiet_ms: u32,
-    /// The longest wait in milliseconds.
-    #[serde(default = "limit_ms")]
-    pub limit_ms: u32,
-}
-
-/// `true`, `false`, or the form of the picture.
+/// `true`, `false`, or what the picture should be like.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum Wish {
     Plain(bool),
-    Form(Form),
+    Shaped(PictureShape),
 }
 
 /// What a picture should be like.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Form {
+pub struct PictureShape {
     #[serde(default)]
     pub format: PictureFormat,
-    /// Whether the pointer is painted.
     #[serde(default)]
-    pub cursor: Option<bool>,
+    pub cursor: CursorManner,
     #[serde(default)]
     pub region: Option<Rect>,
-    /// Largest width; the picture is scaled down to it.
+    /// The picture is scaled down to this width.
     #[serde(default)]
     pub max_width: Option<u32>,
-    /// Factor on both sides, below 1.
+    /// A factor on both sides, above 0 and at most 1.
     #[serde(default)]
     pub scale: Option<f32>,
-    /// JPEG quality, 1 to 100.
+    /// Quality of a JPEG, 1 to 100.
     #[serde(default)]
     pub quality: Option<u8>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PictureFormat {
-    #[default]
-    Png,
-    Jpeg,
-    Webp,
 }
 
 /// What became of one action.
@@ -254,12 +234,4 @@ pub struct KeyNames {
     pub names: Vec<String>,
     /// Names of X keysyms, as in `keysymdef.h`.
     pub keysyms: Vec<String>,
-}
-
-fn quiet_ms() -> u32 {
-    100
-}
-
-fn limit_ms() -> u32 {
-    3000
 }

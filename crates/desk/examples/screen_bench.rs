@@ -12,6 +12,10 @@ use x11rb::protocol::xproto::{ChangeGCAux, ConnectionExt, CreateGCAux, Gcontext,
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
+/// The binary's own, because memory is measured too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ROUNDS: usize = 60;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Place { display, home: "/".into(), runtime_dir: "/".into(), bus: String::new(), env: std::collections::BTreeMap::new() };
     let screen = Screen::new(Arc::new(place));
     let size = screen.size().await?;
-    eprintln!("{}×{}, median and 90th percentile of {ROUNDS} in ms, CPU ms, KB", size.width, size.height);
+    eprintln!("{}×{}, median and 90th percentile of {ROUNDS} in ms, CPU ms, KB, memory afterwards", size.width, size.height);
 
     let png = ShotRequest { cursor: Cursor::Osworld, ..Default::default() };
     measure(&screen, "unchanged", &png, || Ok(())).await?;
@@ -38,7 +42,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scaled = ShotRequest { max_width: Some(1280), ..Default::default() };
     measure(&screen, "everything, 1280 wide", &scaled, || painter.everything()).await?;
     measure(&screen, "unchanged, 1280 wide", &scaled, || Ok(())).await?;
-    parallel(&screen, &png).await
+    parallel(&screen, &png).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    measure(&screen, "1 % changed, after a rest", &png, || painter.corner(11)).await
 }
 
 async fn measure(
@@ -64,8 +70,20 @@ async fn measure(
     times.sort();
     let ms = |t: Duration| t.as_secs_f64() * 1000.0;
     let cpu = (cpu_ms()? - before) as f64 / ROUNDS as f64;
-    eprintln!("{what:24} {:8.3} {:8.3} {cpu:8.2} {:8}", ms(times[ROUNDS / 2]), ms(times[ROUNDS * 9 / 10]), length / 1024);
+    eprintln!(
+        "{what:24} {:8.3} {:8.3} {cpu:8.2} {:8} {:>12}",
+        ms(times[ROUNDS / 2]),
+        ms(times[ROUNDS * 9 / 10]),
+        length / 1024,
+        memory()?
+    );
     Ok(())
+}
+
+/// The share of memory that is this process's, in KB.
+fn memory() -> Result<String, Box<dyn std::error::Error>> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    Ok(rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default().trim().to_owned())
 }
 
 /// Processor time of all threads of this process, in steps of 10 ms.
@@ -93,9 +111,6 @@ async fn parallel(screen: &Screen, request: &ShotRequest) -> Result<(), Box<dyn 
         client.await??;
     }
     eprintln!("8 clients: {:.0} pictures a second", 4000.0 / start.elapsed().as_secs_f64());
-    let memory = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    let pss = memory.lines().find(|line| line.starts_with("Pss:")).unwrap_or_default();
-    eprintln!("memory: {pss}");
     Ok(())
 }
 

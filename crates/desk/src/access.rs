@@ -136,6 +136,13 @@ impl Access {
         act::act(&session.bus, act).await
     }
 
+    /// Forgets all trees, so that the next answer is built from nothing.
+    pub async fn forget(&self) {
+        if let Reach::Connected(session) = &*self.inner.session.lock().await {
+            lock(&session.programs).clear();
+        }
+    }
+
     /// The trees of all programs, in the order of the registry. Programs that tell nothing are left out.
     async fn trees(&self) -> Result<Vec<Arc<Built>>> {
         Ok(self.trees_of(None).await?.0)

@@ -4,9 +4,10 @@
 //! thread (`worker`), so that two lists never mix:
 //!
 //! ```text
-//!   perform ── plan ──▶ queue ──▶ worker ── session ─┬─ hands (XTEST)
-//!                                                    ├─ keyboard (which key makes what)
-//!   pyautogui ───────── pool ───▶ hands              └─ spare (keys for what has none)
+//!   perform ── plan ──▶ queue ──▶ worker ── session, turn ─┬─ hands (XTEST)
+//!                                                          ├─ keyboard (which key makes what)
+//!   pyautogui ───────── pool ───▶ hands                    └─ spare (keys for what has none)
+//!   viewers ──────────── live ──▶ hands
 //! ```
 
 pub mod hands;
@@ -18,6 +19,7 @@ mod plan;
 mod pool;
 mod session;
 mod spare;
+mod turn;
 mod worker;
 
 pub use pool::PooledHands;

@@ -102,6 +102,7 @@ impl Desk {
 
     /// The same; `sweep` is run while there still is a display, to end programs that use it.
     pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
+        self.view.close();
         self.recorder.shutdown().await;
         self.session.stop_with(sweep).await;
     }

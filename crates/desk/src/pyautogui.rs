@@ -26,6 +26,7 @@ mod literal;
 mod lower;
 mod modules;
 mod operate;
+mod player;
 mod shadow;
 mod stop;
 mod strings;
@@ -56,6 +57,9 @@ use world::{Desk, Rehearsal, World};
 const MOST_PROGRAMS: usize = 64;
 /// What the evaluator needs at its deepest, with room to spare.
 const STACK: usize = 2 << 20;
+
+/// A program that is still not back so long after its time waits for a display that hangs.
+const GRACE: Duration = Duration::from_secs(2);
 
 static TURNS: Semaphore = Semaphore::const_new(MOST_PROGRAMS);
 
@@ -127,7 +131,10 @@ impl Program {
             let _ = sender.send(outcome);
         });
         spawned.map_err(|e| Error::internal(format!("no thread for a program: {e}")))?;
-        receiver.await.unwrap_or_else(|_| Err(Error::internal("a program's thread failed")))
+        match tokio::time::timeout(limit + GRACE, receiver).await {
+            Ok(outcome) => outcome.unwrap_or_else(|_| Err(Error::internal("a program's thread failed"))),
+            Err(_) => Err(Error::Timeout { what: "the program".into(), limit }),
+        }
     }
 
     fn run_here(&self, input: &Input, place: Arc<Place>, limit: Duration) -> crate::Result<Outcome> {
@@ -196,7 +203,7 @@ fn check_variables(place: &Place) -> crate::Result<()> {
 
 /// The rehearsal took it for granted that places on the screen are within bounds.
 fn check_screen(desk: &mut Desk) -> crate::Result<()> {
-    let bounds = 1..=gestures::FARTHEST + 1;
+    let bounds = 1..=player::FARTHEST + 1;
     match desk.size() {
         Ok((width, height)) if bounds.contains(&width) && bounds.contains(&height) => Ok(()),
         Ok((width, height)) => Err(Error::internal(format!("a screen of {width}x{height} is beyond every bound"))),

@@ -14,6 +14,7 @@ mod crew;
 mod cursor;
 mod encode;
 mod frame;
+mod memory;
 mod owner;
 mod pack;
 mod randr;

@@ -10,6 +10,7 @@
 //! encoder, its own pace and its own idea of what it has seen.
 
 mod auth;
+mod clipboard_watch;
 mod cursor;
 mod cut_text;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod encode;
 mod handshake;
 mod message;
 mod pace;
+mod part;
 mod pixel;
 mod region;
 mod session;
@@ -33,7 +35,9 @@ pub use viewers::{Viewer, Viewers};
 
 use crate::Desk;
 use crate::error::{Error, Result};
+use crate::place::Display;
 use auth::Guesses;
+use clipboard_watch::ClipboardWatch;
 use hotdesk_api::action::Size;
 use session::{Ending, Terms};
 use stage::Stage;
@@ -42,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -115,6 +119,8 @@ struct Inner {
     guesses: Guesses,
     strangers: Semaphore,
     encoders: Arc<Semaphore>,
+    clipboard: ClipboardWatch,
+    closing: CancellationToken,
 }
 
 impl View {
@@ -127,6 +133,8 @@ impl View {
             guesses: Guesses::default(),
             strangers: Semaphore::new(MOST_STRANGERS),
             encoders: Arc::new(Semaphore::new(cores)),
+            clipboard: ClipboardWatch::default(),
+            closing: CancellationToken::new(),
         }))
     }
 
@@ -137,6 +145,20 @@ impl View {
     /// Who looks right now.
     pub fn viewers(&self) -> &Viewers {
         &self.0.viewers
+    }
+
+    /// Sends all viewers away, for ever: the desk ends.
+    pub fn close(&self) {
+        self.0.closing.cancel();
+    }
+
+    /// Is cancelled when all viewers have to go.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.0.closing.clone()
+    }
+
+    fn clipboard_changes(&self, display: &Display) -> watch::Receiver<u64> {
+        self.0.clipboard.subscribe(display)
     }
 
     /// The door for a connection over TCP.
@@ -194,7 +216,9 @@ impl View {
         let terms =
             Terms { viewer: presence.viewer.clone(), size, resize: entrance.resize, encoders: Arc::clone(&self.0.encoders) };
         match session::run(stream, stage, terms).await {
-            ending @ (Ending::Malformed(_) | Ending::Failed(_) | Ending::TooSlow) => tracing::warn!(from, %ending, "a viewer was dropped"),
+            ending @ (Ending::Malformed(_) | Ending::Failed(_) | Ending::TooSlow) => {
+                tracing::warn!(from, %ending, "a viewer was dropped")
+            }
             ending => tracing::info!(from, %ending, "a viewer left"),
         }
     }
@@ -206,7 +230,9 @@ async fn screen_size(stage: &impl Stage) -> Result<Size> {
     loop {
         match stage.frame().await {
             Ok(look) => return Ok(look.frame.size()),
-            Err(Error::Unavailable { .. } | Error::Timeout { .. }) if Instant::now() < end => sleep(Duration::from_millis(200)).await,
+            Err(Error::Unavailable { .. } | Error::Timeout { .. }) if Instant::now() < end => {
+                sleep(Duration::from_millis(200)).await
+            }
             Err(reason) => return Err(reason),
         }
     }
@@ -219,7 +245,8 @@ pub(crate) fn name(desk: &Desk) -> String {
 
 /// Offers the view over TCP until `shutdown`.
 pub async fn serve(desk: Desk, addr: SocketAddr, shutdown: CancellationToken) -> Result<()> {
-    let listener = TcpListener::bind(addr).await.map_err(|e| Error::Conflict(format!("can't listen for VNC viewers on {addr}: {e}")))?;
+    let listener =
+        TcpListener::bind(addr).await.map_err(|e| Error::Conflict(format!("can't listen for VNC viewers on {addr}: {e}")))?;
     serve_on(listener, desk, shutdown).await;
     Ok(())
 }
@@ -249,7 +276,8 @@ async fn accept<S: Stage>(listener: TcpListener, view: View, stage: S, name: &st
         };
         tune(&stream);
         let options = view.options();
-        let entrance = Entrance { door: view.door(from.ip()), from: Some(from), view_only: options.view_only, resize: options.resize };
+        let entrance =
+            Entrance { door: view.door(from.ip()), from: Some(from), view_only: options.view_only, resize: options.resize };
         let (view, stage, name, shutdown) = (view.clone(), stage.clone(), name.to_owned(), shutdown.clone());
         sessions.spawn(async move { view.attend(stage, &name, stream, entrance, shutdown).await });
     }

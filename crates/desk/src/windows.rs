@@ -208,7 +208,7 @@ impl Windows {
         look: impl FnMut(&Ewmh) -> Result<Option<R>> + Send + 'static,
     ) -> Result<Option<R>> {
         let Ok(_permit) = self.waits.try_acquire() else {
-            return Err(Error::Unavailable { part: "windows", reason: format!("{MOST_WAITS} others are waiting for windows") });
+            return Err(Error::TooMany { what: "waits for windows", limit: MOST_WAITS });
         };
         watch::watch(self.display.clone(), limit, look).await
     }

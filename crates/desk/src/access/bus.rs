@@ -229,10 +229,9 @@ fn listen(connection: &Connection, pulse: Arc<Pulse>) {
                 }
             } else if header.member().is_some_and(|m| m == "NameOwnerChanged") {
                 // Only the registry's name is watched: a new one does not know what we registered.
-                if let Ok((REGISTRY, was, _)) = message.body().deserialize::<(&str, &str, &str)>() {
-                    if !was.is_empty() {
-                        break;
-                    }
+                let body = message.body();
+                if matches!(body.deserialize::<(&str, &str, &str)>(), Ok((REGISTRY, was, _)) if !was.is_empty()) {
+                    break;
                 }
             }
         }

@@ -229,8 +229,7 @@ mod tests {
 
     #[test]
     fn paint_of_unknown_programs_is_nobodys() {
-        let mut seen = Seen::default();
-        seen.painted = vec![area(0, 0, 10, 10)];
+        let mut seen = Seen { painted: vec![area(0, 0, 10, 10)], ..Seen::default() };
         seen.add_painted(&area(0, 0, 10, 10), [shape(0, 50, None)].iter());
         assert_eq!(seen.unowned.len(), 1);
         seen.owners.insert(2);

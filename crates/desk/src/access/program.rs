@@ -15,10 +15,8 @@ use zbus::zvariant::Value;
 /// How long a program may be silent while its tree is built: long enough for one that is loading
 /// something, short enough for whoever waits for the desktop.
 const PATIENCE: Duration = Duration::from_millis(2500);
-/// The same for a program that did not answer the last time either.
-const LITTLE_PATIENCE: Duration = Duration::from_millis(400);
 /// No program may take longer, however many answers it gives.
-const BUILD_TIME: Duration = Duration::from_secs(8);
+const BUILD_TIME: Duration = Duration::from_secs(10);
 /// For the small question whether a tree still holds. A program that is busier than that is doing something.
 const SMALL_QUESTION: Duration = Duration::from_millis(400);
 /// Nodes that are worth asking for; a program that announced more has really changed.
@@ -83,6 +81,11 @@ impl Program {
         told.is_some_and(|n| n.to_lowercase() == name.to_lowercase())
     }
 
+    async fn says_something(&self, bus: &Bus) -> bool {
+        let word = bus.get(&self.place, "org.a11y.atspi.Accessible", "Name", SMALL_QUESTION).await;
+        !matches!(word, Err(Refusal::Silence))
+    }
+
     /// Asks for the program's windows, if there is a tree that may still hold. After this, all announcements
     /// that it made so far are counted. `None` if it did not say.
     pub(super) async fn windows(&self, bus: &Bus) -> Option<Vec<Place>> {
@@ -135,9 +138,10 @@ impl Program {
         *lock(&self.areas) = None;
         self.painted.store(false, Ordering::Release);
         let changes = bus.begin(&self.place.bus);
-        let patience = if kept.silent { LITTLE_PATIENCE } else { PATIENCE };
-        let tree = self.build(bus, Scope::Whole, patience).await;
-        kept.silent = !tree.complete;
+        // Who said nothing the last time has to say a word first.
+        let speaks = !kept.silent || self.says_something(bus).await;
+        let tree = if speaks { self.build(bus, Scope::Whole, PATIENCE).await } else { Tree::default() };
+        kept.silent = tree.nodes.is_empty();
         if tree.nodes.is_empty() {
             // A frozen program still shows what it showed.
             return kept.built.clone();

@@ -20,7 +20,7 @@ use zbus::zvariant::{BE, DynamicType, LE, Signature, Type, Value};
 /// No answer is larger: the D-Bus specification forbids messages beyond 128 MiB, and a tree of one
 /// program stays far below this. What claims to be larger is not a message.
 const LARGEST_MESSAGE: usize = 64 << 20;
-const READ_SIZE: usize = 256 << 10;
+const READ_SIZE: usize = 64 << 10;
 /// The fixed part of a message's header: everything before its fields.
 const FIXED_HEADER: usize = 16;
 
@@ -31,6 +31,8 @@ pub(super) struct Wire {
     written: usize,
     incoming: Vec<u8>,
     taken: usize,
+    /// Where the next read goes first.
+    fresh: Box<[u8]>,
 }
 
 /// An answer (or a signal) as it lies in the wire's buffer.
@@ -59,7 +61,12 @@ impl Wire {
         stream.set_write_timeout(Some(time))?;
         greet(&mut stream)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0 })
+        Ok(Self::over(stream))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        let fresh = vec![0; READ_SIZE].into_boxed_slice();
+        Self { stream, outgoing: Vec::new(), written: 0, incoming: Vec::new(), taken: 0, fresh }
     }
 
     /// Puts a call into the outgoing buffer and returns its serial.
@@ -157,13 +164,12 @@ impl Wire {
 
     /// One read: whether anything came.
     fn read_some(&mut self) -> io::Result<bool> {
-        let end = self.incoming.len();
-        self.incoming.resize(end + READ_SIZE, 0);
-        let result = self.stream.read(self.incoming.get_mut(end..).unwrap_or_default());
-        self.incoming.truncate(end + result.as_ref().copied().unwrap_or(0));
-        match result {
+        match self.stream.read(&mut self.fresh) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => Ok(true),
+            Ok(n) => {
+                self.incoming.extend_from_slice(self.fresh.get(..n).unwrap_or_default());
+                Ok(true)
+            }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
             Err(e) => Err(e),
         }
@@ -307,4 +313,88 @@ fn greet(stream: &mut UnixStream) -> io::Result<()> {
 
 fn invalid(reason: impl ToString) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, reason.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wire and its other end.
+    fn pair() -> (Wire, UnixStream) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (Wire::over(stream), other)
+    }
+
+    /// What a program would answer to a call.
+    fn answer<B: serde::Serialize + DynamicType>(to: u32, body: &B) -> Vec<u8> {
+        let call = Message::method_call("/", "Call").unwrap().serial(to.try_into().unwrap()).build(&()).unwrap();
+        let reply = Message::method_return(&call.header()).unwrap().build(body).unwrap();
+        reply.data().bytes().to_vec()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn answers_come_in_pieces_and_in_heaps() {
+        let (mut wire, mut other) = pair();
+        let text = "x".repeat(1000);
+        let heap = [answer(7, &"one"), answer(8, &(1i32, 2i32)), answer(9, &text.as_str())].concat();
+        let (first, rest) = heap.split_at(heap.len() - 500);
+        other.write_all(first).unwrap();
+        assert!(wire.exchange(soon()).unwrap());
+        let one = wire.next().unwrap().unwrap();
+        assert_eq!((one.serial, one.read::<&str>().unwrap()), (7, "one"));
+        let two = wire.next().unwrap().unwrap();
+        assert_eq!((two.serial, two.read::<(i32, i32)>().unwrap()), (8, (1, 2)));
+        assert!(two.read::<&str>().is_err(), "an answer of another kind is an error");
+        assert!(wire.next().unwrap().is_none());
+        other.write_all(rest).unwrap();
+        assert!(wire.exchange(soon()).unwrap());
+        assert_eq!(wire.next().unwrap().unwrap().read::<&str>().unwrap(), text);
+        assert!(wire.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn errors_are_told() {
+        let (mut wire, mut other) = pair();
+        let call = Message::method_call("/", "Call").unwrap().build(&()).unwrap();
+        let error = Message::error(&call.header(), "org.example.Broken").unwrap().build(&"no such thing").unwrap();
+        other.write_all(error.data().bytes()).unwrap();
+        wire.exchange(soon()).unwrap();
+        let error = wire.next().unwrap().unwrap().read::<&str>().unwrap_err();
+        assert_eq!(error.to_string(), "org.example.Broken: no such thing");
+    }
+
+    #[test]
+    fn a_silent_other_side_is_waited_for_no_longer_than_said() {
+        let (mut wire, other) = pair();
+        assert!(!wire.exchange(Instant::now() + Duration::from_millis(5)).unwrap());
+        drop(other);
+        assert_eq!(wire.exchange(soon()).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_talk() {
+        for nonsense in [&[b'x'; 16], b"l\x02\x00\x01\xff\xff\xff\xff\x01\x00\x00\x00\x00\x00\x00\x00"] {
+            let (mut wire, mut other) = pair();
+            other.write_all(nonsense).unwrap();
+            wire.exchange(soon()).unwrap();
+            assert!(wire.next().is_err());
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(unescape("/tmp/a%20b%2"), "/tmp/a b%2");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("so cket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let address = path.display().to_string().replace(' ', "%20");
+        assert!(connect(&format!("tcp:host=x;unix:path=/nowhere;unix:path={address},guid=12")).is_ok());
+        assert!(connect("unix:path=/nowhere").is_err());
+        assert!(connect("").is_err());
+    }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use hotdesk_api::file::Unpacked;
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -180,14 +180,41 @@ async fn unpack_one<R: AsyncRead + Unpin + Send>(root: &Path, entry: &mut Entry<
         }
     }
     let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
-    let place = entry.unpack_in(root).await.map_err(|e| unpack_failed(&e, &name, before))?;
-    let Some(place) = place else { return Ok(false) };
+    let there = root.join(&name);
+    let old = identity(&there).await;
+    let place = match entry.unpack_in(root).await {
+        Ok(Some(place)) => place,
+        Ok(None) => return Ok(false),
+        Err(e) => {
+            if kind != EntryType::Directory && !is_link {
+                remove_half(root, &there, old).await;
+            }
+            return Err(unpack_failed(&e, &name, before));
+        }
+    };
     if !is_link {
         // A directory has to stay writable until all of it has come.
         let mode = if kind == EntryType::Directory { mode | 0o700 } else { mode };
         tokio::fs::set_permissions(&place, Permissions::from_mode(mode)).await.map_err(|e| Error::file(place.display(), &e))?;
     }
     Ok(true)
+}
+
+/// Takes away what was written of a file that could not be finished, and nothing else.
+async fn remove_half(root: &Path, there: &Path, old: Option<(u64, i64, i64)>) {
+    let inside = match there.parent() {
+        Some(parent) => tokio::fs::canonicalize(parent).await.is_ok_and(|parent| parent.starts_with(root)),
+        None => false,
+    };
+    if inside && identity(there).await != old {
+        let _ = tokio::fs::remove_file(there).await;
+    }
+}
+
+/// What tells a file from the one that was there before, even if it got its inode.
+async fn identity(path: &Path) -> Option<(u64, i64, i64)> {
+    let meta = tokio::fs::symlink_metadata(path).await.ok()?;
+    Some((meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
 /// Whether a relative link at `place` leads to something below `root`, minding that the directory it is put in

@@ -34,8 +34,15 @@ const LARGEST_KEYSYM: u32 = 0x1fff_ffff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Bit n of `buttons` is X's button n + 1.
-    Pointer { x: u16, y: u16, buttons: u16 },
-    Key { keysym: u32, down: bool },
+    Pointer {
+        x: u16,
+        y: u16,
+        buttons: u16,
+    },
+    Key {
+        keysym: u32,
+        down: bool,
+    },
 }
 
 /// Hands for one viewer. They do what is sent and let go of everything when the sender is dropped.
@@ -134,14 +141,17 @@ impl Live {
         let (stroke, lift) = match self.stroke(keysym, state) {
             Some(found) => found,
             None => {
-                self.lend(keysym, state)?;
-                let Some(found) = self.stroke(keysym, state) else { return Ok(()) };
+                self.lend(keysym)?;
+                // With caps lock on, the program makes its own capital of it.
+                let found = self.stroke(keysym, state).or_else(|| self.stroke(keysym, state.without_caps()));
+                let Some(found) = found else { return Ok(()) };
                 found
             }
         };
         let Some((keyboard, spare)) = &mut self.keys else { return Ok(()) };
         // Levels that the viewer's keyboard needs for this symbol and ours does not.
-        let lifted: Vec<u8> = if lift { self.down.iter().filter(|(k, _)| LEVELS.contains(k)).map(|(_, code)| *code).collect() } else { Vec::new() };
+        let lifted: Vec<u8> =
+            if lift { self.down.iter().filter(|(k, _)| LEVELS.contains(k)).map(|(_, code)| *code).collect() } else { Vec::new() };
         let added: Vec<u8> = keyboard.holders(stroke.modifiers).collect();
         lifted.iter().try_for_each(|code| self.hands.key(*code, false))?;
         added.iter().try_for_each(|code| self.hands.key(*code, true))?;
@@ -166,7 +176,9 @@ impl Live {
                 }
                 let state = self.state()?;
                 let Some((stroke, _)) = self.stroke(keysym, state) else { return Ok(()) };
-                let Some(held) = self.down.iter().find(|(_, code)| **code == stroke.keycode).map(|(k, _)| *k) else { return Ok(()) };
+                let Some(held) = self.down.iter().find(|(_, code)| **code == stroke.keycode).map(|(k, _)| *k) else {
+                    return Ok(());
+                };
                 self.down.remove(&held);
                 stroke.keycode
             }
@@ -214,11 +226,11 @@ impl Live {
     }
 
     /// Gives a keycode to a symbol that has none.
-    fn lend(&mut self, keysym: u32, state: State) -> Result<()> {
+    fn lend(&mut self, keysym: u32) -> Result<()> {
         let Some((keyboard, spare)) = &mut self.keys else { return Ok(()) };
         let hands = &self.hands;
         let keep: Vec<u32> = self.down.values().filter_map(|code| spare.symbol_of(*code)).collect();
-        hands.watch(|| spare.assign(&hands.connection, hands.root, &[keysym], &keep, state.caps()))?;
+        hands.watch(|| spare.assign(&hands.connection, hands.root, &[keysym], &keep))?;
         *keyboard = hands.watch(|| Keyboard::load(&hands.connection))?;
         spare.refresh(keyboard);
         Ok(())

@@ -1,8 +1,9 @@
 //! Functions that make no input: Python's own and those of the modules that the subset knows.
 
 use super::evaluate::Machine;
-use super::gestures::{Arguments, FARTHEST};
+use super::gestures::Arguments;
 use super::operate::{self, binary, check_length, finite, order, truth};
+use super::player::FARTHEST;
 use super::stop::{Outcome, Stop, refuse};
 use super::syntax::BinaryOperator;
 use super::text::{Text, text_of};

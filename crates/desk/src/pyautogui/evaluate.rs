@@ -1,9 +1,10 @@
 //! Runs a program of the subset on a world, or rehearses it on one where nothing is known.
 
 use super::builtin::iterate;
-use super::gestures::{Arguments, Player, seconds};
+use super::gestures::{Arguments, seconds};
 use super::modules;
 use super::operate::{binary, compare, index, slice, truth, unary};
+use super::player::Player;
 use super::stop::{Outcome, Stop, refuse};
 use super::strings;
 use super::syntax::{Argument, BinaryOperator, Expression, FormatPart, Loop, Script, Statement, StatementKind, Target};

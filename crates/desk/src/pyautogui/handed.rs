@@ -3,6 +3,7 @@
 //! settings' files stay the same.
 
 use crate::place::Place;
+use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,27 +16,48 @@ const NAME: &[u8] = b"left-handed";
 /// The largest database that is looked through. They are a few kilobytes; beyond this we ask.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What the answer depends on: the database, its inode, size and time.
-type Stamp = (PathBuf, Option<(u64, u64, i64, i64)>);
+/// Where an administrator's settings are declared, and where they are kept.
+const SYSTEM: [&str; 3] = ["/etc/dconf/profile/user", "/usr/share/dconf/profile/user", "/etc/dconf/db"];
 
-static KNOWN: Mutex<Option<(Stamp, bool)>> = Mutex::new(None);
+/// A file as it was when we looked: its inode, size and time.
+type Stamp = Option<(u64, u64, i64, i64)>;
+/// What the answer depends on: the user's database and the system's settings.
+type Sources = (Stamp, [Stamp; 3]);
+
+/// Answers by database. A process has one desk; tests have some.
+static KNOWN: Mutex<BTreeMap<PathBuf, (Sources, bool)>> = Mutex::new(BTreeMap::new());
+const MOST_KNOWN: usize = 16;
 
 /// Whether the primary button is the right one.
 pub(super) fn left_handed(place: &Place) -> bool {
+    look_up(place, || ask(place))
+}
+
+fn look_up(place: &Place, ask: impl FnOnce() -> bool) -> bool {
+    if place.env.contains_key("DCONF_PROFILE") {
+        return ask();
+    }
     let database = database(place);
     let metadata = std::fs::metadata(&database).ok();
-    let stamp = (database, metadata.as_ref().map(|m| (m.ino(), m.len(), m.mtime(), m.mtime_nsec())));
-    let system_wide = place.env.contains_key("DCONF_PROFILE") || Path::new("/etc/dconf/profile").exists();
+    let system = SYSTEM.map(|path| stamp(std::fs::metadata(path).ok().as_ref()));
+    let has_profile = system[0].is_some() || system[1].is_some();
+    let sources = (stamp(metadata.as_ref()), system);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((kept, answer)) = known.as_ref()
-        && *kept == stamp
-        && !system_wide
+    if let Some((kept, answer)) = known.get(&database)
+        && *kept == sources
     {
         return *answer;
     }
-    let answer = if system_wide || mentions(&stamp.0, metadata.as_ref()) { ask(place) } else { false };
-    *known = Some((stamp, answer));
+    let answer = (has_profile || mentions(&database, metadata.as_ref())) && ask();
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(database, (sources, answer));
     answer
+}
+
+fn stamp(metadata: Option<&Metadata>) -> Stamp {
+    metadata.map(|m| (m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
 }
 
 fn database(place: &Place) -> PathBuf {
@@ -73,6 +95,22 @@ fn ask(place: &Place) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Display;
+
+    #[test]
+    fn it_is_asked_again_when_the_settings_change() {
+        let home = tempfile::tempdir().unwrap();
+        let display = Display { number: 0, cookie: None };
+        let folder = home.path().to_owned();
+        let place = Place { display, home: folder.clone(), runtime_dir: folder, bus: String::new(), env: BTreeMap::new() };
+        let database = home.path().join(".config/dconf/user");
+        std::fs::create_dir_all(home.path().join(".config/dconf")).unwrap();
+        std::fs::write(&database, "left-handed").unwrap();
+        assert!(look_up(&place, || true));
+        assert!(look_up(&place, || panic!("nobody touched the settings")));
+        std::fs::write(&database, "left-handed, changed").unwrap();
+        assert!(!look_up(&place, || false));
+    }
 
     #[test]
     fn a_database_without_the_key_is_not_asked() {

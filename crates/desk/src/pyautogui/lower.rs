@@ -130,7 +130,6 @@ impl<'a> Lowering<'a> {
                     return None;
                 }
                 let value = self.expression(statement.value.as_deref()?)?;
-                // The annotation is looked up as well, and could have been replaced by something.
                 StatementKind::Assign(vec![self.target(&statement.target)?], value)
             }
             Stmt::AugAssign(statement) => {

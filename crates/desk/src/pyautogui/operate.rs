@@ -12,6 +12,10 @@ use std::sync::Arc;
 /// Up to here whole numbers and floats are the same thing.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
+fn is_exact(n: i64) -> bool {
+    n.unsigned_abs() <= 1 << 53
+}
+
 /// A number, or what is known of one.
 #[derive(Debug, Clone, Copy)]
 enum Number {
@@ -91,7 +95,7 @@ fn whole(operator: BinaryOperator, a: i64, b: i64, both_bool: bool) -> Outcome<V
         BinaryOperator::Multiply => int(a.checked_mul(b)),
         BinaryOperator::Divide if b == 0 => raise("ZeroDivisionError", "division by zero"),
         BinaryOperator::Divide => {
-            if a.unsigned_abs() as f64 > EXACT || b.unsigned_abs() as f64 > EXACT {
+            if !is_exact(a) || !is_exact(b) {
                 return refuse("a quotient of numbers that floats can't hold");
             }
             finite(a as f64 / b as f64)
@@ -285,8 +289,8 @@ fn order_numbers(a: Number, b: Number) -> Outcome<Ordering> {
     let ordering = match (a, b) {
         (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
         (Number::Float(a), Number::Float(b)) => a.partial_cmp(&b),
-        (Number::Int(n), Number::Float(f)) if n.unsigned_abs() as f64 <= EXACT => (n as f64).partial_cmp(&f),
-        (Number::Float(f), Number::Int(n)) if n.unsigned_abs() as f64 <= EXACT => f.partial_cmp(&(n as f64)),
+        (Number::Int(n), Number::Float(f)) if is_exact(n) => (n as f64).partial_cmp(&f),
+        (Number::Float(f), Number::Int(n)) if is_exact(n) => f.partial_cmp(&(n as f64)),
         _ => None,
     };
     ordering.map_or_else(|| refuse("a comparison that floats can't make"), Ok)

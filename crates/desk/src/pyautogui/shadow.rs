@@ -5,7 +5,7 @@ use crate::place::Place;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Everything that our subset's imports lead to and that is looked for in the working directory
 /// first. (Modules inside the interpreter, or loaded before it looks there, can't be hidden.)
@@ -70,6 +70,8 @@ const MODULES: &[&str] = &[
 ];
 /// Variables of Python's that change nothing that can be seen.
 const HARMLESS: &[&str] = &["PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED"];
+/// The age from which on a directory's time tells of every later change.
+const SETTLED: Duration = Duration::from_secs(2);
 /// Directories whose answers are kept.
 const MOST_KEPT: usize = 16;
 
@@ -100,8 +102,7 @@ fn has_other_encoding(place: &Place) -> bool {
     })
 }
 
-/// A directory's time changes when a name appears in it, so its answer can be kept. (A package is
-/// a directory with an `__init__.py`, which may appear later; those few are looked at every time.)
+/// A directory's time changes when a name appears in it, so its answer can be kept.
 fn has_modules(directory: &Path) -> bool {
     let Some(time) = std::fs::metadata(directory).and_then(|metadata| metadata.modified()).ok() else { return false };
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +123,10 @@ fn has_modules(directory: &Path) -> bool {
     if kept.len() >= MOST_KEPT {
         kept.clear();
     }
-    kept.insert(directory.to_owned(), (time, answer));
+    // Times are coarse: what changed just now may change again without one.
+    if time.elapsed().is_ok_and(|age| age > SETTLED) {
+        kept.insert(directory.to_owned(), (time, answer));
+    }
     answer
 }
 

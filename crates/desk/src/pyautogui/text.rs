@@ -126,12 +126,16 @@ pub(super) fn float(n: f64) -> String {
     if n == 0.0 {
         return if n.is_sign_negative() { "-0.0".into() } else { "0.0".into() };
     }
-    let scientific = format!("{n:e}");
+    let shortest = format!("{n:e}");
+    let digits = shortest.bytes().take_while(|b| *b != b'e').filter(u8::is_ascii_digit).count();
+    // Two numbers of so few digits may be equally near. Python takes the one that ends even.
+    let even = format!("{n:.*e}", digits.saturating_sub(1));
+    let scientific = if even.parse() == Ok(n) { even } else { shortest };
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..16).contains(&exponent) {
-        let plain = format!("{n}");
-        return if plain.contains('.') { plain } else { format!("{plain}.0") };
+        let decimals = i32::try_from(digits).unwrap_or(1) - 1 - exponent;
+        return format!("{n:.*}", usize::try_from(decimals).unwrap_or(0).max(1));
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
@@ -331,6 +335,9 @@ mod tests {
             (1e100, "1e+100"),
             (0.1 + 0.2, "0.30000000000000004"),
             (5e-324, "5e-324"),
+            (0.1 * 9007199254740992.0, "900719925474099.2"),
+            (100.0, "100.0"),
+            (-123.456, "-123.456"),
         ] {
             assert_eq!(float(n), text);
         }

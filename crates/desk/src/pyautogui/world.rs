@@ -21,6 +21,9 @@ pub(super) trait World {
     fn key(&mut self, keycode: u8, down: bool) -> Outcome<()>;
     /// 0 if no key has the keysym.
     fn keycode(&mut self, keysym: u32) -> Outcome<u8>;
+    /// Waits until everything so far has happened. python3-xlib does it after every event or key,
+    /// so applications get them one by one.
+    fn sync(&mut self) -> Outcome<()>;
     /// The primary button is the right one.
     fn left_handed(&mut self) -> bool;
     fn sleep(&mut self, seconds: f64) -> Outcome<()>;
@@ -66,14 +69,6 @@ impl Desk {
         event(self.hands()?).map_err(Stop::Display)?;
         self.touched = true;
         Ok(())
-    }
-
-    /// Waits until the server has done everything.
-    pub(super) fn finish(&mut self) -> Outcome<()> {
-        match &self.hands {
-            Some(hands) if self.touched => hands.sync().map_err(Stop::Display),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -124,13 +119,16 @@ impl World for Desk {
         Ok(keymap.map_or(0, |map| keys::keycode(&map.keysyms, map.columns, map.first, keysym)))
     }
 
+    fn sync(&mut self) -> Outcome<()> {
+        self.hands()?.sync().map_err(Stop::Display)
+    }
+
     fn left_handed(&mut self) -> bool {
         super::handed::left_handed(&self.place)
     }
 
     fn sleep(&mut self, seconds: f64) -> Outcome<()> {
         self.in_time()?;
-        self.finish()?;
         let rest = self.deadline.saturating_duration_since(Instant::now());
         match Duration::try_from_secs_f64(seconds) {
             Ok(time) if time <= rest => std::thread::sleep(time),
@@ -147,7 +145,6 @@ impl World for Desk {
     }
 
     fn complaints(&mut self) -> Outcome<String> {
-        self.finish()?;
         let mut text = String::new();
         if let Some(hands) = &self.hands
             && self.touched
@@ -265,6 +262,10 @@ impl World for Rehearsal {
     /// F12 are missing, as on most keyboards.
     fn keycode(&mut self, keysym: u32) -> Outcome<u8> {
         Ok(if (0xffca..=0xffd5).contains(&keysym) { 0 } else { u8::try_from(keysym & 0xff).unwrap_or(0) })
+    }
+
+    fn sync(&mut self) -> Outcome<()> {
+        Ok(())
     }
 
     fn left_handed(&mut self) -> bool {

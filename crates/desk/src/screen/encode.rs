@@ -4,12 +4,13 @@
 
 use super::cursor::CursorImage;
 use super::frame::{Frame, PIXEL, clip};
+use super::memory::Memory;
 use super::{Cursor, Format, FrameUpdate, Shot, ShotRequest, rgb, strips};
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use fast_image_resize as fir;
 use hotdesk_api::action::{Point, Rect, Size};
-use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
@@ -187,38 +188,55 @@ fn encode(
 ) -> Result<Bytes> {
     let pixels = part(frame, cursor, manner, region);
     let full = Size { width: region.width, height: region.height };
-    let pixels = if size == full { pixels } else { Cow::Owned(scaled(&pixels, full, size)?) };
+    let pixels = if size == full { pixels } else { Part::Copy(scaled(&pixels, full, size)?) };
     compress(&pixels, size, format, quality)
 }
 
-/// The region's pixels with the pointer on them; borrowed if they are the frame's own.
-fn part<'a>(frame: &'a Frame, cursor: &CursorImage, manner: Cursor, region: Rect) -> Cow<'a, [u8]> {
-    let rows = region.y as u32..region.y as u32 + region.height;
-    let mut pixels = if region.width == frame.size().width {
-        Cow::Borrowed(frame.rows(rows))
-    } else {
-        let columns = region.x as usize * PIXEL..(region.x as usize + region.width as usize) * PIXEL;
-        let mut copy = Vec::with_capacity(columns.len() * region.height as usize);
-        for y in rows {
-            copy.extend_from_slice(frame.row(y).get(columns.clone()).unwrap_or(&[]));
-        }
-        Cow::Owned(copy)
-    };
-    if manner != Cursor::Hidden {
-        cursor.paint(manner, pixels.to_mut(), Point { x: region.x, y: region.y }, region.width);
-    }
-    pixels
+/// Pixels of the frame itself, or a changed copy of some.
+enum Part<'a> {
+    Frame(&'a [u8]),
+    Copy(Memory),
 }
 
-fn scaled(pixels: &[u8], from: Size, to: Size) -> Result<Vec<u8>> {
+impl Deref for Part<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Frame(pixels) => pixels,
+            Self::Copy(pixels) => pixels,
+        }
+    }
+}
+
+/// The region's pixels with the pointer on them; copied only if need be.
+fn part<'a>(frame: &'a Frame, cursor: &CursorImage, manner: Cursor, region: Rect) -> Part<'a> {
+    let rows = region.y as u32..region.y as u32 + region.height;
+    let whole_rows = region.width == frame.size().width;
+    if whole_rows && manner == Cursor::Hidden {
+        return Part::Frame(frame.rows(rows));
+    }
+    let columns = region.x as usize * PIXEL..(region.x as usize + region.width as usize) * PIXEL;
+    let mut copy = Memory::new(columns.len() * region.height as usize);
+    for (y, row) in rows.zip(copy.chunks_exact_mut(columns.len())) {
+        row.copy_from_slice(&frame.row(y)[columns.clone()]);
+    }
+    cursor.paint(manner, &mut copy, Point { x: region.x, y: region.y }, region.width);
+    Part::Copy(copy)
+}
+
+fn scaled(pixels: &[u8], from: Size, to: Size) -> Result<Memory> {
     let failed = |e: &dyn std::fmt::Display| Error::internal(format!("scaling a picture: {e}"));
+    let mut result = Memory::new(to.width as usize * to.height as usize * PIXEL);
     let source = fir::images::ImageRef::new(from.width, from.height, pixels, fir::PixelType::U8x4).map_err(|e| failed(&e))?;
-    let mut target = fir::images::Image::new(to.width, to.height, fir::PixelType::U8x4);
+    let target = fir::images::Image::from_slice_u8(to.width, to.height, &mut result, fir::PixelType::U8x4);
+    let mut target = target.map_err(|e| failed(&e))?;
     // The fourth byte is no alpha. Lanczos keeps small text legible.
     let filter = fir::ResizeAlg::Convolution(fir::FilterType::Lanczos3);
     let options = fir::ResizeOptions::new().resize_alg(filter).use_alpha(false);
     fir::Resizer::new().resize(&source, &mut target, &options).map_err(|e| failed(&e))?;
-    Ok(target.into_vec())
+    drop(target);
+    Ok(result)
 }
 
 fn compress(pixels: &[u8], size: Size, format: Format, quality: u8) -> Result<Bytes> {
@@ -241,7 +259,7 @@ fn compress(pixels: &[u8], size: Size, format: Format, quality: u8) -> Result<By
             Ok(bytes.into())
         }
         Format::Webp => {
-            let mut rgb = vec![0; pixels.len() / PIXEL * rgb::RGB];
+            let mut rgb = Memory::new(pixels.len() / PIXEL * rgb::RGB);
             rgb::plain(pixels, &mut rgb);
             let mut bytes = Vec::new();
             let encoder = image_webp::WebPEncoder::new(&mut bytes);

@@ -1,5 +1,6 @@
 //! The pixels of one moment, and which of them are newer than a version that somebody knows.
 
+use super::memory::Memory;
 use hotdesk_api::action::{Rect, Size};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const MOST_RECTS: usize = 128;
 pub struct Frame {
     size: Size,
     version: u64,
-    pixels: Vec<u8>,
+    pixels: Memory,
     /// The version in which each tile last changed, row by row.
     tiles: Vec<u64>,
 }
@@ -33,7 +34,7 @@ impl Frame {
     pub(crate) fn black(size: Size, version: u64) -> Self {
         let bytes = size.width as usize * size.height as usize * PIXEL;
         let tiles = columns(size) * rows(size);
-        Self { size, version, pixels: vec![0; bytes], tiles: vec![version; tiles] }
+        Self { size, version, pixels: Memory::new(bytes), tiles: vec![version; tiles] }
     }
 
     pub fn size(&self) -> Size {

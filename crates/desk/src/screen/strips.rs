@@ -120,7 +120,8 @@ fn strip_rows(strip: usize, height: u32) -> std::ops::Range<u32> {
 
 /// Signature, header, the chunks, the end.
 fn assemble<'a>(size: Size, chunks: impl Iterator<Item = &'a Chunk> + Clone) -> Bytes {
-    let mut file = BytesMut::with_capacity(chunks.clone().map(|c| c.bytes.len()).sum::<usize>() + 96);
+    // From the allocator, which keeps and reuses it: fresh pages would cost more than all the rest here.
+    let mut file = BytesMut::with_capacity(chunks.clone().map(|c| c.bytes.len()).sum::<usize>() + ENVELOPE);
     file.put_slice(b"\x89PNG\r\n\x1a\n");
     let mut header = [0; 13];
     header[..4].copy_from_slice(&size.width.to_be_bytes());
@@ -142,6 +143,9 @@ fn assemble<'a>(size: Size, chunks: impl Iterator<Item = &'a Chunk> + Clone) -> 
     put_chunk(&mut file, b"IEND", &[]);
     file.freeze()
 }
+
+/// Signature (8) and four chunks of 12 bytes and what they hold: header (13), zlib header (2), end (6), nothing.
+const ENVELOPE: usize = 8 + 4 * 12 + 13 + 2 + 6;
 
 fn put_chunk(file: &mut BytesMut, kind: &[u8; 4], body: &[u8]) {
     file.put_u32(body.len() as u32);

@@ -210,7 +210,7 @@ async fn a_killed_server_is_an_error_until_it_is_back() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     drop(server);
 
-    let server = Server::start_on(Some(number), &[]);
+    let server = Server::start_on(number, &[]);
     assert_eq!(screen.size().await.expect("it is back"), SIZE);
     let after = screen.shot(of(Cursor::Hidden)).await.expect("it is back");
     assert_eq!(decode(&after.bytes).1, server.painter().look());

@@ -6,6 +6,7 @@ use hotdesk_api::action::Size;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt, CreateGCAux, ImageFormat, Rectangle, SubwindowMode};
 use x11rb::rust_connection::RustConnection;
@@ -23,22 +24,23 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_on(None, arguments)
+        // Numbers that nobody else takes, neither another process of tests nor a server that looks for a free one: a test that kills
+        // its server must find nobody else in its place.
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let number = 1_000 + (std::process::id() % 187) as u16 * 48 + NEXT.fetch_add(1, Ordering::Relaxed) % 48;
+        Self::start_on(number, arguments)
     }
 
-    pub(crate) fn start_on(number: Option<u16>, arguments: &[&str]) -> Self {
+    pub(crate) fn start_on(number: u16, arguments: &[&str]) -> Self {
         let mut command = Command::new("Xvfb");
-        if let Some(number) = number {
-            command.arg(format!(":{number}"));
-        }
-        command.args(["-displayfd", "1", "-noreset", "-nolisten", "tcp", "-screen", "0"]);
+        command.arg(format!(":{number}")).args(["-displayfd", "1", "-noreset", "-nolisten", "tcp", "-screen", "0"]);
         command.arg(format!("{}x{}x24", SIZE.width, SIZE.height)).args(arguments);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("these tests need Xvfb (Debian: apt install xvfb)");
         let mut numbers = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         numbers.read_line(&mut line).expect("readable");
-        let number = line.trim().parse().expect("Xvfb tells its display number");
+        assert_eq!(line.trim(), number.to_string(), "Xvfb tells its display number when it is ready");
         Self { child, number, _numbers: numbers }
     }
 

@@ -9,8 +9,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
@@ -37,15 +37,21 @@ pub const WRITE_TIME: Duration = Duration::from_secs(60);
 const PACE_TIME: Duration = Duration::from_secs(30);
 const PACE_BYTES: usize = 1024;
 
+/// How much of a refused body is read and thrown away.
+const DISCARD_BYTES: u64 = 1 << 30;
+
 /// The middleware: a request whose body stops coming is answered 408 and its connection closed.
 pub async fn body_keeps_coming(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let stalled = Arc::new(AtomicBool::new(false));
-    let request = request.map(|body| Body::new(Paced::new(body, stalled.clone(), PACE_TIME)));
+    let fate = Arc::new(Fate::default());
+    let request = request.map(|body| Body::new(Paced::new(body, fate.clone(), PACE_TIME)));
     let response = next.run(request).await;
-    if !stalled.load(Ordering::Relaxed) {
+    if let Some(rest) = fate.unread() {
+        tokio::spawn(discard(rest));
+    }
+    if !fate.stalled.load(Ordering::Relaxed) {
         return response;
     }
     let mut response = super::problems::response(&hotdesk_api::Problem {
@@ -60,6 +66,35 @@ pub async fn body_keeps_coming(request: Request, next: Next) -> Response {
     response
 }
 
+/// What became of a body.
+#[derive(Default)]
+struct Fate {
+    stalled: AtomicBool,
+    /// What the route did not want to read.
+    unread: Mutex<Option<Body>>,
+}
+
+impl Fate {
+    fn unread(&self) -> Option<Body> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Takes the rest of a body that was refused: a client that is still sending when the connection is closed gets an error
+/// from its own system, and never sees our answer.
+async fn discard(rest: Body) {
+    let mut rest = Paced::new(rest, Arc::default(), PACE_TIME);
+    let mut left = DISCARD_BYTES;
+    while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+        if left == 0 {
+            break;
+        }
+    }
+    // Not handed back once more.
+    rest.done = true;
+}
+
 /// A body that fails when it comes too slowly while somebody waits for it.
 struct Paced {
     body: Body,
@@ -67,12 +102,22 @@ struct Paced {
     /// Runs while somebody waits; time that a slow disk takes is not the client's fault.
     waiting: Option<Pin<Box<Sleep>>>,
     came: usize,
-    stalled: Arc<AtomicBool>,
+    done: bool,
+    fate: Arc<Fate>,
 }
 
 impl Paced {
-    fn new(body: Body, stalled: Arc<AtomicBool>, time: Duration) -> Self {
-        Self { body, time, waiting: None, came: 0, stalled }
+    fn new(body: Body, fate: Arc<Fate>, time: Duration) -> Self {
+        Self { body, time, waiting: None, came: 0, done: false, fate }
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        if !self.done && !self.body.is_end_stream() {
+            let rest = std::mem::take(&mut self.body);
+            *self.fate.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
+        }
     }
 }
 
@@ -84,6 +129,7 @@ impl HttpBody for Paced {
         let this = &mut *self;
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(frame) => {
+                this.done |= !matches!(frame, Some(Ok(_)));
                 this.came += frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref().map(Bytes::len)).unwrap_or(0);
                 if this.came >= PACE_BYTES {
                     this.came = 0;
@@ -97,7 +143,8 @@ impl HttpBody for Paced {
                 if waiting.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                this.stalled.store(true, Ordering::Relaxed);
+                this.done = true;
+                this.fate.stalled.store(true, Ordering::Relaxed);
                 let error = Error::Timeout { what: "the next part of the body".into(), limit: time };
                 Poll::Ready(Some(Err(axum::Error::new(error))))
             }

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq;
 const KEY: usize = 8;
 
 /// A wrong password is answered after this time.
-pub const WRONG_PASSWORD_DELAY: Duration = Duration::from_secs(1);
+pub(super) const WRONG_PASSWORD_DELAY: Duration = Duration::from_secs(1);
 
 /// So many wrong passwords from one address are a typing mistake; more are an attack.
 const MOST_FAILURES: u32 = 5;
@@ -79,18 +79,18 @@ pub enum Door {
 
 /// Counts wrong passwords by address.
 #[derive(Debug, Default)]
-pub struct Guesses(Mutex<HashMap<IpAddr, (u32, Instant)>>);
+pub(super) struct Guesses(Mutex<HashMap<IpAddr, (u32, Instant)>>);
 
 impl Guesses {
     /// Whether this address may try now.
-    pub fn may_try(&self, from: IpAddr, now: Instant) -> bool {
+    pub(super) fn may_try(&self, from: IpAddr, now: Instant) -> bool {
         match self.lock().get(&network(from)) {
             Some((failures, last)) => *failures < MOST_FAILURES || now.duration_since(*last) >= LOCKED,
             None => true,
         }
     }
 
-    pub fn failed(&self, from: IpAddr, now: Instant) {
+    pub(super) fn failed(&self, from: IpAddr, now: Instant) {
         let mut all = self.lock();
         if all.len() >= MOST_ADDRESSES
             && let Some(oldest) = all.iter().min_by_key(|(_, (_, last))| *last).map(|(address, _)| *address)
@@ -105,7 +105,7 @@ impl Guesses {
         *last = now;
     }
 
-    pub fn succeeded(&self, from: IpAddr) {
+    pub(super) fn succeeded(&self, from: IpAddr) {
         self.lock().remove(&network(from));
     }
 

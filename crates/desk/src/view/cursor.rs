@@ -10,10 +10,11 @@ use hotdesk_api::action::Rect;
 const LARGEST: u32 = 256;
 
 /// Appends the shape in the way that the viewer knows. An empty shape hides the viewer's pointer.
-pub fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body: &mut Body) {
+pub(super) fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body: &mut Body) {
     let hidden = CursorShape { width: 1, height: 1, hot_x: 0, hot_y: 0, pixels: vec![0] };
     let whole = shape.pixels.len() == shape.width as usize * shape.height as usize;
-    let shape = if whole && (1..=LARGEST).contains(&shape.width) && (1..=LARGEST).contains(&shape.height) { shape } else { &hidden };
+    let shape =
+        if whole && (1..=LARGEST).contains(&shape.width) && (1..=LARGEST).contains(&shape.height) { shape } else { &hidden };
     let (width, height) = (shape.width as u16, shape.height as u16);
     let (x, y) = (shape.hot_x.clamp(0, i32::from(width) - 1) as u16, shape.hot_y.clamp(0, i32::from(height) - 1) as u16);
     match wish {
@@ -32,10 +33,12 @@ pub fn tell(shape: &CursorShape, wish: CursorWish, translator: &Translator, body
         }
         CursorWish::Plain => {
             body.rect(x, y, width, height, pseudo::CURSOR);
-            let colours: Vec<u32> = shape.pixels.iter().map(|p| u32::from_be_bytes([0, straight(*p)[0], straight(*p)[1], straight(*p)[2]])).collect();
+            let colours: Vec<u32> =
+                shape.pixels.iter().map(|p| u32::from_be_bytes([0, straight(*p)[0], straight(*p)[1], straight(*p)[2]])).collect();
             translator.write(&colours, &mut body.bytes);
             for row in shape.pixels.chunks(usize::from(width)) {
-                let bits = |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(p >> 31 != 0) << (7 - n));
+                let bits =
+                    |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(p >> 31 != 0) << (7 - n));
                 body.bytes.extend(row.chunks(8).map(bits));
             }
         }
@@ -52,7 +55,7 @@ fn straight(pixel: u32) -> [u8; 3] {
 }
 
 /// What painting the pointer touches, not cut to the screen.
-pub fn area(cursor: &CursorImage) -> Rect {
+pub(super) fn area(cursor: &CursorImage) -> Rect {
     let shape = &cursor.shape;
     Rect {
         x: cursor.x.saturating_sub(shape.hot_x),
@@ -63,7 +66,7 @@ pub fn area(cursor: &CursorImage) -> Rect {
 }
 
 /// Paints the pointer onto a part of the screen.
-pub fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
+pub(super) fn paint(cursor: &CursorImage, part: Rect, pixels: &mut [u32]) {
     let (place, width) = (area(cursor), part.width as usize);
     for (y, row) in (i64::from(place.y)..).zip(cursor.shape.pixels.chunks(cursor.shape.width.max(1) as usize)) {
         for (x, &over) in (i64::from(place.x)..).zip(row) {

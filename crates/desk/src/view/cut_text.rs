@@ -4,23 +4,23 @@ use flate2::{Decompress, FlushDecompress, Status};
 use std::io::{self, Write};
 
 /// What one side may say; bits of the extended message's flags.
-pub mod action {
-    pub const CAPABILITIES: u32 = 1 << 24;
-    pub const REQUEST: u32 = 1 << 25;
-    pub const PEEK: u32 = 1 << 26;
-    pub const NOTIFY: u32 = 1 << 27;
-    pub const PROVIDE: u32 = 1 << 28;
-    pub const ALL: u32 = CAPABILITIES | REQUEST | PEEK | NOTIFY | PROVIDE;
+pub(super) mod action {
+    pub(crate) const CAPABILITIES: u32 = 1 << 24;
+    pub(crate) const REQUEST: u32 = 1 << 25;
+    pub(crate) const PEEK: u32 = 1 << 26;
+    pub(crate) const NOTIFY: u32 = 1 << 27;
+    pub(crate) const PROVIDE: u32 = 1 << 28;
+    pub(crate) const ALL: u32 = CAPABILITIES | REQUEST | PEEK | NOTIFY | PROVIDE;
 }
 
 /// The one kind of content that we pass on.
-pub const TEXT: u32 = 1;
+pub(super) const TEXT: u32 = 1;
 
 /// Longest text in either direction: what is put on the clipboard here is sent to every viewer.
-pub const LONGEST_TEXT: usize = 4 << 20;
+pub(super) const LONGEST_TEXT: usize = 4 << 20;
 
 /// `ServerCutText` for viewers that know nothing better. What Latin-1 lacks becomes `?`.
-pub fn plain(text: &str) -> Vec<u8> {
+pub(super) fn plain(text: &str) -> Vec<u8> {
     let latin: Vec<u8> = text.chars().take(LONGEST_TEXT).map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect();
     let mut out = vec![3, 0, 0, 0];
     out.extend((latin.len() as u32).to_be_bytes());
@@ -29,22 +29,22 @@ pub fn plain(text: &str) -> Vec<u8> {
 }
 
 /// Latin-1 as text.
-pub fn latin(bytes: &[u8]) -> String {
+pub(super) fn latin(bytes: &[u8]) -> String {
     normal(&bytes.iter().map(|b| char::from(*b)).collect::<String>())
 }
 
 /// An extended message without content. Its length is negative: that is its mark.
-pub fn extended(flags: u32) -> Vec<u8> {
+pub(super) fn extended(flags: u32) -> Vec<u8> {
     message(flags, &[])
 }
 
 /// What we can do. The size is the longest text that we want unasked.
-pub fn capabilities() -> Vec<u8> {
+pub(super) fn capabilities() -> Vec<u8> {
     message(action::ALL | TEXT, &0u32.to_be_bytes())
 }
 
 /// The clipboard's text.
-pub fn provide(text: &str) -> io::Result<Vec<u8>> {
+pub(super) fn provide(text: &str) -> io::Result<Vec<u8>> {
     let text = text.get(..text.floor_char_boundary(LONGEST_TEXT)).unwrap_or_default();
     // The protocol wants line ends of DOS and a zero at the end.
     let mut content = text.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes();
@@ -56,7 +56,7 @@ pub fn provide(text: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The text of a viewer's "provide". None if it is broken or too long.
-pub fn provided(flags: u32, data: &[u8]) -> Option<String> {
+pub(super) fn provided(flags: u32, data: &[u8]) -> Option<String> {
     if flags & TEXT == 0 {
         return None;
     }

@@ -6,7 +6,7 @@ use hotdesk_api::action::Size;
 
 /// What one rectangle was about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub(super) enum Told {
     Pixels,
     Jpeg,
     Size { width: u16, height: u16, reason: u16, status: u16 },
@@ -16,7 +16,7 @@ pub enum Told {
 }
 
 /// A viewer's copy of the screen.
-pub struct Canvas {
+pub(super) struct Canvas {
     pub format: PixelFormat,
     pub width: usize,
     pub height: usize,
@@ -28,21 +28,21 @@ pub struct Canvas {
 }
 
 /// Bytes that are read from the front. Panics at the end: a test fails then.
-pub struct Cursor<'a>(pub &'a [u8]);
+pub(super) struct Cursor<'a>(pub &'a [u8]);
 
 impl<'a> Cursor<'a> {
-    pub fn take(&mut self, n: usize) -> &'a [u8] {
+    pub(super) fn take(&mut self, n: usize) -> &'a [u8] {
         let (head, tail) = self.0.split_at(n);
         self.0 = tail;
         head
     }
-    pub fn u8(&mut self) -> u8 {
+    pub(super) fn u8(&mut self) -> u8 {
         self.take(1)[0]
     }
-    pub fn u16(&mut self) -> u16 {
+    pub(super) fn u16(&mut self) -> u16 {
         u16::from_be_bytes(self.take(2).try_into().unwrap())
     }
-    pub fn u32(&mut self) -> u32 {
+    pub(super) fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.take(4).try_into().unwrap())
     }
 }
@@ -56,13 +56,13 @@ struct Area {
 }
 
 impl Canvas {
-    pub fn new(size: Size, format: PixelFormat) -> Self {
+    pub(super) fn new(size: Size, format: PixelFormat) -> Self {
         let (width, height) = (size.width as usize, size.height as usize);
         Self { format, width, height, pixels: vec![0; width * height], tight: Default::default(), zlib: None, zrle: None }
     }
 
     /// One rectangle of an update.
-    pub fn rect(&mut self, c: &mut Cursor<'_>) -> Told {
+    pub(super) fn rect(&mut self, c: &mut Cursor<'_>) -> Told {
         let (x, y, width, height) = (c.u16(), c.u16(), c.u16(), c.u16());
         let area = Area { x: x.into(), y: y.into(), width: width.into(), height: height.into() };
         let encoding = c.u32() as i32;
@@ -142,9 +142,11 @@ impl Canvas {
     }
 
     fn colour(&self, value: u32) -> u32 {
-        self.format.max.iter().zip(self.format.shift).fold(0, |rgb, (max, shift)| {
-            rgb << 8 | ((value >> shift) & u32::from(*max)) * 255 / u32::from(*max)
-        })
+        self.format
+            .max
+            .iter()
+            .zip(self.format.shift)
+            .fold(0, |rgb, (max, shift)| (rgb << 8) | (((value >> shift) & u32::from(*max)) * 255 / u32::from(*max)))
     }
 
     /// A pixel as Tight has it.
@@ -248,7 +250,12 @@ impl Canvas {
                 for _ in 0..if kind & 8 != 0 { c.u8() } else { 0 } {
                     let colour = if kind & 16 != 0 { self.pixel(c) } else { foreground };
                     let (place, size) = (usize::from(c.u8()), usize::from(c.u8()));
-                    let part = Area { x: tile.x + (place >> 4), y: tile.y + (place & 15), width: (size >> 4) + 1, height: (size & 15) + 1 };
+                    let part = Area {
+                        x: tile.x + (place >> 4),
+                        y: tile.y + (place & 15),
+                        width: (size >> 4) + 1,
+                        height: (size & 15) + 1,
+                    };
                     self.put(part, vec![colour; part.width * part.height]);
                 }
             }

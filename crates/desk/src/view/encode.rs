@@ -26,7 +26,7 @@ const KEPT: usize = 32 * 1024;
 
 /// Pixels of one rectangle, row by row, each `0x00RRGGBB`.
 #[derive(Debug, Clone, Copy)]
-pub struct Block<'a> {
+pub(super) struct Block<'a> {
     pub x: u16,
     pub y: u16,
     pub width: u16,
@@ -56,7 +56,7 @@ impl<'a> Block<'a> {
 
 /// The body of one update: rectangles and their number.
 #[derive(Debug, Default)]
-pub struct Body {
+pub(super) struct Body {
     pub bytes: Vec<u8>,
     pub rects: usize,
     /// What was sent with a loss and should be sent again when there is time.
@@ -65,7 +65,7 @@ pub struct Body {
 
 impl Body {
     /// Begins a rectangle; its content is to follow.
-    pub fn rect(&mut self, x: u16, y: u16, width: u16, height: u16, encoding: i32) {
+    pub(super) fn rect(&mut self, x: u16, y: u16, width: u16, height: u16, encoding: i32) {
         for n in [x, y, width, height] {
             self.bytes.extend(n.to_be_bytes());
         }
@@ -73,13 +73,13 @@ impl Body {
         self.rects += 1;
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.rects >= MOST_RECTS
     }
 }
 
 /// All that is kept for encoding from one update to the next.
-pub struct Encoder {
+pub(super) struct Encoder {
     wishes: Wishes,
     translator: Translator,
     tight: Tight,
@@ -102,25 +102,25 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    pub fn set_wishes(&mut self, wishes: Wishes) {
+    pub(super) fn set_wishes(&mut self, wishes: Wishes) {
         self.tight.set_level(zlib_level(wishes.compression));
         self.wishes = wishes;
     }
 
-    pub fn set_format(&mut self, format: PixelFormat) {
+    pub(super) fn set_format(&mut self, format: PixelFormat) {
         self.translator = Translator::new(format);
     }
 
-    pub fn wishes(&self) -> &Wishes {
+    pub(super) fn wishes(&self) -> &Wishes {
         &self.wishes
     }
 
-    pub fn translator(&self) -> &Translator {
+    pub(super) fn translator(&self) -> &Translator {
         &self.translator
     }
 
     /// Appends a block in the encoding that the viewer likes best. `exact` forbids any loss.
-    pub fn encode(&mut self, block: Block<'_>, exact: bool, body: &mut Body) -> std::io::Result<()> {
+    pub(super) fn encode(&mut self, block: Block<'_>, exact: bool, body: &mut Body) -> std::io::Result<()> {
         match self.wishes.encoding {
             Encoding::Tight => {
                 let quality = self.wishes.quality.filter(|_| !exact);
@@ -138,7 +138,7 @@ impl Encoder {
     }
 
     /// Gives back memory that only large updates need. To be called between updates.
-    pub fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         self.scratch.clear();
         self.scratch.shrink_to(KEPT);
         self.tight.rest(KEPT);
@@ -191,7 +191,9 @@ impl Encoder {
 /// The crate's Hextile writes the first three bytes of a pixel and a zero: right for every format
 /// of four bytes whose colours are in the first three.
 fn has_plain_hextile(format: &PixelFormat) -> bool {
-    format.bits == 32 && !format.big_endian && format.max.iter().zip(format.shift).all(|(max, shift)| (u64::from(*max) << shift) < 1 << 24)
+    format.bits == 32
+        && !format.big_endian
+        && format.max.iter().zip(format.shift).all(|(max, shift)| (u64::from(*max) << shift) < 1 << 24)
 }
 
 /// Zlib's level for a viewer's wish. The higher ones cost many times the time and save little.

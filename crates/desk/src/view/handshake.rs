@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// For everything that a program answers by itself.
-pub const STEP_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(15);
 
 /// For the password: a person types it now.
 const PASSWORD_LIMIT: Duration = Duration::from_secs(120);
@@ -20,7 +20,7 @@ const VNC_PASSWORD: u8 = 2;
 
 /// Why there will be no session.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(super) enum Refusal {
     #[error("the connection broke")]
     Io(#[from] io::Error),
     #[error("the viewer did not answer in time")]
@@ -39,7 +39,7 @@ pub enum Refusal {
 
 /// What a viewer may do, and what it asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admitted {
+pub(super) struct Admitted {
     pub view_only: bool,
     /// Whether other viewers may stay.
     pub shared: bool,
@@ -53,7 +53,7 @@ enum Version {
 }
 
 /// Version, security and the viewer's first word. [`welcome`] is to follow.
-pub async fn admit(
+pub(super) async fn admit(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     door: &Door,
     guesses: &Guesses,
@@ -111,7 +111,7 @@ pub async fn admit(
 }
 
 /// Tells the viewer what the screen is. Its requests are to follow.
-pub async fn welcome(stream: &mut (impl AsyncWrite + Unpin), size: Size, name: &str) -> io::Result<()> {
+pub(super) async fn welcome(stream: &mut (impl AsyncWrite + Unpin), size: Size, name: &str) -> io::Result<()> {
     let mut hello = Vec::with_capacity(24 + name.len());
     for side in [size.width, size.height] {
         hello.extend(u16::try_from(side).unwrap_or(u16::MAX).to_be_bytes());
@@ -163,9 +163,8 @@ async fn read<const N: usize>(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)
 /// Versions between the three that exist are taken as the older one, later ones as the last.
 fn version(line: &[u8; 12]) -> Option<Version> {
     let [b'R', b'F', b'B', b' ', a, b, c, b'.', d, e, f, b'\n'] = line else { return None };
-    let number = |digits: [&u8; 3]| {
-        digits.iter().try_fold(0u32, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(**d - b'0')))
-    };
+    let number =
+        |digits: [&u8; 3]| digits.iter().try_fold(0u32, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(**d - b'0')));
     match (number([a, b, c])?, number([d, e, f])?) {
         (3, 3..=6) => Some(Version::V3_3),
         (3, 7) => Some(Version::V3_7),
@@ -187,7 +186,11 @@ mod tests {
     }
 
     /// Runs the server's side against a viewer.
-    async fn meet<F: Future<Output = ()>>(door: Door, guesses: &Guesses, viewer: impl FnOnce(DuplexStream) -> F) -> Result<Admitted, Refusal> {
+    async fn meet<F: Future<Output = ()>>(
+        door: Door,
+        guesses: &Guesses,
+        viewer: impl FnOnce(DuplexStream) -> F,
+    ) -> Result<Admitted, Refusal> {
         let (mut server, client) = duplex(4096);
         let server = async move { admit(&mut server, &door, guesses, FROM).await };
         tokio::join!(server, viewer(client)).0
@@ -303,7 +306,9 @@ mod tests {
         .await;
         assert!(matches!(silent, Err(Refusal::Silent)));
         for line in ["GET / HTTP/1", "RFB 002.008\n", "RFB 003.00x\n", "RFB 003.002\n"] {
-            let nonsense = meet(Door::Open, &Guesses::default(), async |mut s: DuplexStream| s.write_all(line.as_bytes()).await.unwrap()).await;
+            let nonsense =
+                meet(Door::Open, &Guesses::default(), async |mut s: DuplexStream| s.write_all(line.as_bytes()).await.unwrap())
+                    .await;
             assert!(matches!(nonsense, Err(Refusal::NotRfb)), "{line}");
         }
         let gone = meet(Door::Open, &Guesses::default(), async |s: DuplexStream| drop(s)).await;

@@ -9,7 +9,7 @@ use hotdesk_api::action::{Rect, Size};
 
 /// Longest text that a viewer may put on the clipboard in one message: more than anybody pastes by
 /// hand, and little enough that all viewers together can't fill the memory.
-pub const MAX_CUT_TEXT: usize = 1 << 20;
+pub(super) const MAX_CUT_TEXT: usize = 1 << 20;
 
 /// More encodings than anybody has invented.
 const MAX_ENCODINGS: usize = 1024;
@@ -19,19 +19,38 @@ const MAX_FENCE: usize = 64;
 
 /// A message of a viewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub(super) enum Message {
     PixelFormat(Wanted),
     Encodings(Vec<i32>),
-    UpdateRequest { incremental: bool, area: Rect },
-    Key { down: bool, keysym: u32 },
+    UpdateRequest {
+        incremental: bool,
+        area: Rect,
+    },
+    Key {
+        down: bool,
+        keysym: u32,
+    },
     /// Bit n of `buttons` is X's button n + 1.
-    Pointer { x: u16, y: u16, buttons: u16 },
+    Pointer {
+        x: u16,
+        y: u16,
+        buttons: u16,
+    },
     /// Latin-1.
     CutText(Bytes),
     /// Flags and what follows them; see `cut_text`.
-    Clipboard { flags: u32, data: Bytes },
-    ContinuousUpdates { enable: bool, area: Rect },
-    Fence { flags: u32, payload: Bytes },
+    Clipboard {
+        flags: u32,
+        data: Bytes,
+    },
+    ContinuousUpdates {
+        enable: bool,
+        area: Rect,
+    },
+    Fence {
+        flags: u32,
+        payload: Bytes,
+    },
     Resize(Size),
     /// Understood, but nothing that we do anything about.
     Ignored,
@@ -39,7 +58,7 @@ pub enum Message {
 
 /// Why a connection has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub(super) enum Malformed {
     #[error("message type {0} is unknown, so nothing after it can be understood")]
     Unknown(u8),
     #[error("{what} has {length} parts, and the limit is {limit}")]
@@ -50,7 +69,7 @@ pub enum Malformed {
 
 /// Takes messages out of bytes.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub(super) struct Parser {
     pub buffer: BytesMut,
     /// Whether the highest bit of the buttons announces one more byte of buttons.
     pub extended_buttons: bool,
@@ -58,7 +77,7 @@ pub struct Parser {
 
 impl Parser {
     /// The next whole message, or nothing until there are more bytes.
-    pub fn next(&mut self) -> Result<Option<Message>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<Message>, Malformed> {
         let Some(length) = self.length()? else { return Ok(None) };
         if self.buffer.len() < length {
             return Ok(None);
@@ -188,15 +207,13 @@ mod tests {
         );
         assert_eq!(parse(&[2, 0, 0, 2, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0x11]), Ok(Some(Message::Encodings(vec![7, -239]))));
         assert_eq!(parse(&[6, 0, 0, 0, 0, 0, 0, 2, b'h', b'i']), Ok(Some(Message::CutText(Bytes::from_static(b"hi")))));
-        assert_eq!(
-            parse(&[251, 0, 4, 0, 3, 0, 0, 0]),
-            Ok(Some(Message::Resize(Size { width: 1024, height: 768 })))
-        );
+        assert_eq!(parse(&[251, 0, 4, 0, 3, 0, 0, 0]), Ok(Some(Message::Resize(Size { width: 1024, height: 768 }))));
     }
 
     #[test]
     fn the_ninth_button_needs_the_extension() {
-        let mut parser = Parser { buffer: (&[5u8, 0x81, 0, 1, 0, 2, 2, 5, 0x80, 0, 1, 0, 2, 0][..]).into(), extended_buttons: true };
+        let mut parser =
+            Parser { buffer: (&[5u8, 0x81, 0, 1, 0, 2, 2, 5, 0x80, 0, 1, 0, 2, 0][..]).into(), extended_buttons: true };
         assert_eq!(parser.next(), Ok(Some(Message::Pointer { x: 1, y: 2, buttons: 0x101 })));
         assert_eq!(parser.next(), Ok(Some(Message::Pointer { x: 1, y: 2, buttons: 0 })));
         assert_eq!(parser.next(), Ok(None));

@@ -17,7 +17,7 @@ const MOST_ON_THE_WAY: usize = 8;
 /// Whoever lets a fence wait this long is gone.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-pub struct Pace {
+pub(super) struct Pace {
     ready_at: Instant,
     next_fence: u64,
     /// Fences that were not answered yet, the oldest first.
@@ -27,27 +27,27 @@ pub struct Pace {
 }
 
 impl Pace {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { ready_at: Instant::now(), next_fence: 1, on_the_way: VecDeque::new(), distance: None }
     }
 
     /// When the next update may begin.
-    pub fn ready_at(&self) -> Instant {
+    pub(super) fn ready_at(&self) -> Instant {
         self.ready_at
     }
 
     /// An update was sent that had begun at `start` and took `cost` of a core.
-    pub fn sent(&mut self, start: Instant, cost: Duration) {
+    pub(super) fn sent(&mut self, start: Instant, cost: Duration) {
         // As much rest as work keeps it at half a core.
         self.ready_at = start + FRAME.max(cost * 2);
     }
 
-    pub fn found_nothing(&mut self) {
+    pub(super) fn found_nothing(&mut self) {
         self.ready_at = Instant::now() + NOTHING;
     }
 
     /// The number of a fence that is sent now.
-    pub fn fence(&mut self) -> u64 {
+    pub(super) fn fence(&mut self) -> u64 {
         let number = self.next_fence;
         self.next_fence += 1;
         self.on_the_way.push_back((number, Instant::now()));
@@ -55,7 +55,7 @@ impl Pace {
     }
 
     /// A viewer has read everything before this fence.
-    pub fn answered(&mut self, number: u64) {
+    pub(super) fn answered(&mut self, number: u64) {
         while let Some((sent, at)) = self.on_the_way.front().copied().filter(|(sent, _)| *sent <= number) {
             self.on_the_way.pop_front();
             if sent == number {
@@ -67,17 +67,17 @@ impl Pace {
 
     /// Whether a viewer that gets updates unasked is ready for one more. What piles up in front of
     /// a slow line is never older than one frame more than the way itself takes.
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         let way = self.distance.unwrap_or_default().as_millis() / FRAME.as_millis();
         self.on_the_way.len() < (1 + way as usize).min(MOST_ON_THE_WAY)
     }
 
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.on_the_way.is_empty()
     }
 
     /// Whether a fence was never answered.
-    pub fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         self.on_the_way.front().is_some_and(|(_, at)| at.elapsed() > ANSWER_LIMIT)
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         let mut pace = Pace::new();
         let first = pace.fence();
         assert!(!pace.has_room(), "one at a time as long as nothing is known");
-        advance(Duration::from_millis(100)).await;
+        advance(FRAME * 3).await;
         pace.answered(first);
         for n in 0..4 {
             assert!(pace.has_room(), "{n}");

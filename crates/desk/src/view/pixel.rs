@@ -4,7 +4,7 @@
 
 /// How one viewer wants its pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PixelFormat {
+pub(super) struct PixelFormat {
     pub bits: u8,
     pub depth: u8,
     pub big_endian: bool,
@@ -15,7 +15,7 @@ pub struct PixelFormat {
 
 /// What `SetPixelFormat` asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub(super) enum Wanted {
     TrueColour(PixelFormat),
     /// Eight bits through a table of colours, which we have to send.
     ColourMap,
@@ -23,14 +23,13 @@ pub enum Wanted {
 
 impl PixelFormat {
     /// Our own format, offered to every viewer: that of nearly all X servers, so nothing is converted.
-    pub const NATIVE: Self =
-        Self { bits: 32, depth: 24, big_endian: false, max: [255, 255, 255], shift: [16, 8, 0] };
+    pub(super) const NATIVE: Self = Self { bits: 32, depth: 24, big_endian: false, max: [255, 255, 255], shift: [16, 8, 0] };
 
     /// Eight bits: three of red, three of green, two of blue. Stands in for every colour map.
-    pub const EIGHT_BIT: Self = Self { bits: 8, depth: 8, big_endian: false, max: [7, 7, 3], shift: [0, 3, 6] };
+    pub(super) const EIGHT_BIT: Self = Self { bits: 8, depth: 8, big_endian: false, max: [7, 7, 3], shift: [0, 3, 6] };
 
     /// Reads the 16 bytes of the protocol. The error is a sentence about what is wrong.
-    pub fn parse(b: &[u8; 16]) -> Result<Wanted, &'static str> {
+    pub(super) fn parse(b: &[u8; 16]) -> Result<Wanted, &'static str> {
         let bits = b[0];
         if !matches!(bits, 8 | 16 | 32) {
             return Err("a pixel format has 8, 16 or 32 bits per pixel");
@@ -52,7 +51,7 @@ impl PixelFormat {
         Ok(Wanted::TrueColour(Self { bits, depth: b[1], big_endian: b[2] != 0, max, shift }))
     }
 
-    pub fn bytes(&self) -> [u8; 16] {
+    pub(super) fn bytes(&self) -> [u8; 16] {
         let mut b = [0; 16];
         b[0] = self.bits;
         b[1] = self.depth;
@@ -66,26 +65,26 @@ impl PixelFormat {
     }
 
     #[cfg(test)]
-    pub fn bytes_per_pixel(&self) -> usize {
+    pub(super) fn bytes_per_pixel(&self) -> usize {
         usize::from(self.bits / 8)
     }
 
     /// Whether Tight sends three bytes (red, green, blue) for a pixel instead of the whole pixel.
-    pub fn is_packed_in_tight(&self) -> bool {
+    pub(super) fn is_packed_in_tight(&self) -> bool {
         self.bits == 32 && self.depth == 24 && self.max == [255; 3]
     }
 }
 
 /// Writes pixels in one format.
 #[derive(Debug, Clone)]
-pub struct Translator {
+pub(super) struct Translator {
     format: PixelFormat,
     /// For each colour and each of its values: the bits of the pixel. Empty for the native format.
     tables: Vec<[u32; 256]>,
 }
 
 impl Translator {
-    pub fn new(format: PixelFormat) -> Self {
+    pub(super) fn new(format: PixelFormat) -> Self {
         let table = |i: usize| {
             let max = u32::from(format.max[i]);
             let mut table = [0; 256];
@@ -98,12 +97,12 @@ impl Translator {
         Self { format, tables: if native { Vec::new() } else { (0..3).map(table).collect() } }
     }
 
-    pub fn format(&self) -> &PixelFormat {
+    pub(super) fn format(&self) -> &PixelFormat {
         &self.format
     }
 
     /// Appends pixels in the viewer's format.
-    pub fn write(&self, pixels: &[u32], out: &mut Vec<u8>) {
+    pub(super) fn write(&self, pixels: &[u32], out: &mut Vec<u8>) {
         let [red, green, blue] = self.tables.as_slice() else {
             out.extend(pixels.iter().flat_map(|p| p.to_le_bytes()));
             return;
@@ -119,7 +118,7 @@ impl Translator {
     }
 
     /// Appends pixels as Tight wants them.
-    pub fn write_tight(&self, pixels: &[u32], out: &mut Vec<u8>) {
+    pub(super) fn write_tight(&self, pixels: &[u32], out: &mut Vec<u8>) {
         if self.format.is_packed_in_tight() {
             out.extend(pixels.iter().flat_map(|p| [(p >> 16) as u8, (p >> 8) as u8, *p as u8]));
         } else {
@@ -129,7 +128,7 @@ impl Translator {
 }
 
 /// `SetColourMapEntries` for a viewer that wants a colour map: [`PixelFormat::EIGHT_BIT`] as a table.
-pub fn colour_map() -> Vec<u8> {
+pub(super) fn colour_map() -> Vec<u8> {
     let mut out = vec![1, 0, 0, 0, 1, 0];
     for entry in 0..256u32 {
         let format = PixelFormat::EIGHT_BIT;
@@ -167,8 +166,7 @@ mod tests {
 
     #[test]
     fn fewer_bits_keep_black_white_and_the_primaries() {
-        let r5g6b5 =
-            PixelFormat { bits: 16, depth: 16, big_endian: false, max: [31, 63, 31], shift: [11, 5, 0] };
+        let r5g6b5 = PixelFormat { bits: 16, depth: 16, big_endian: false, max: [31, 63, 31], shift: [11, 5, 0] };
         assert_eq!(written(r5g6b5, 0x00ff_ffff), 0xffffu16.to_le_bytes());
         assert_eq!(written(r5g6b5, 0x00ff_0000), 0xf800u16.to_le_bytes());
         assert_eq!(written(PixelFormat { big_endian: true, ..r5g6b5 }, 0x0000_ff00), 0x07e0u16.to_be_bytes());

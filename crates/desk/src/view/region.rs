@@ -8,32 +8,31 @@ const CELL: u32 = 16;
 
 /// Cells of one screen that are marked.
 #[derive(Debug, Clone, Default)]
-pub struct Region {
+pub(super) struct Region {
     size: (u32, u32),
     columns: usize,
     cells: Vec<bool>,
     marked: usize,
 }
 
-
 impl Region {
-    pub fn new(size: Size) -> Self {
+    pub(super) fn new(size: Size) -> Self {
         let columns = size.width.div_ceil(CELL) as usize;
         let rows = size.height.div_ceil(CELL) as usize;
         Self { size: (size.width, size.height), columns, cells: vec![false; columns * rows], marked: 0 }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.marked == 0
     }
 
-    pub fn mark_all(&mut self) {
+    pub(super) fn mark_all(&mut self) {
         self.cells.fill(true);
         self.marked = self.cells.len();
     }
 
     /// Marks every cell that the rectangle touches; what lies off the screen is left out.
-    pub fn mark(&mut self, rect: Rect) {
+    pub(super) fn mark(&mut self, rect: Rect) {
         let Some((columns, rows)) = self.cells_of(rect) else { return };
         for row in rows {
             for cell in &mut self.cells[row * self.columns + columns.start..row * self.columns + columns.end] {
@@ -45,7 +44,7 @@ impl Region {
 
     /// Removes the marks inside a rectangle and gives what they were as rectangles that don't
     /// overlap and lie on the screen.
-    pub fn take(&mut self, within: Rect) -> Vec<Rect> {
+    pub(super) fn take(&mut self, within: Rect) -> Vec<Rect> {
         let mut taken = Vec::new();
         let Some((columns, rows)) = self.cells_of(within) else { return taken };
         for row in rows.clone() {
@@ -76,7 +75,7 @@ impl Region {
     }
 
     /// The same for the topmost marked rows of about so many pixels, at least one row of cells.
-    pub fn take_some(&mut self, pixels: u32) -> Vec<Rect> {
+    pub(super) fn take_some(&mut self, pixels: u32) -> Vec<Rect> {
         let Some(first) = self.cells.iter().position(|cell| *cell) else { return Vec::new() };
         let top = (first / self.columns.max(1)) as u32 * CELL;
         let height = (pixels / self.size.0.max(1)).next_multiple_of(CELL).max(CELL);
@@ -84,7 +83,7 @@ impl Region {
     }
 
     /// Whether anything inside a rectangle is marked.
-    pub fn touches(&self, rect: Rect) -> bool {
+    pub(super) fn touches(&self, rect: Rect) -> bool {
         let Some((columns, rows)) = self.cells_of(rect).filter(|_| self.marked > 0) else { return false };
         let mut rows = rows.map(|row| &self.cells[row * self.columns..][columns.clone()]);
         rows.any(|cells| cells.contains(&true))

@@ -27,7 +27,7 @@ const READ: usize = 4096;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Ending {
+pub(super) enum Ending {
     #[error("the viewer left")]
     Left,
     #[error("the connection broke: {0}")]
@@ -45,7 +45,7 @@ pub enum Ending {
 }
 
 /// What a session is about.
-pub struct Terms {
+pub(super) struct Terms {
     pub viewer: Arc<Viewer>,
     /// The screen's size that the viewer was told.
     pub size: Size,
@@ -55,25 +55,37 @@ pub struct Terms {
     pub encoders: Arc<Semaphore>,
 }
 
-/// The place to which a viewer moved the pointer itself, and when.
+/// What a viewer did itself lately, so that it is not told about it.
 #[derive(Clone, Default)]
-pub struct OwnPointer(Arc<Mutex<Option<(i32, i32, Instant)>>>);
+pub(super) struct Own(Arc<Mutex<Deeds>>);
 
-impl OwnPointer {
-    pub fn get(&self) -> Option<(i32, i32, Instant)> {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Deeds {
+    /// Where it moved the pointer, and when.
+    pub pointer: Option<(i32, i32, Instant)>,
+    /// When it put something on the clipboard.
+    pub copied: Option<Instant>,
+}
+
+impl Own {
+    pub(super) fn get(&self) -> Deeds {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, x: u16, y: u16) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((x.into(), y.into(), Instant::now()));
+    fn pointed(&self, x: u16, y: u16) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pointer = Some((x.into(), y.into(), Instant::now()));
+    }
+
+    fn copied(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).copied = Some(Instant::now());
     }
 }
 
 /// Serves one viewer until it leaves.
-pub async fn run<S: Stage>(stream: impl AsyncRead + AsyncWrite + Send, stage: S, terms: Terms) -> Ending {
+pub(super) async fn run<S: Stage>(stream: impl AsyncRead + AsyncWrite + Send, stage: S, terms: Terms) -> Ending {
     let (reader, writer) = tokio::io::split(stream);
     let (orders, inbox) = mpsc::channel(MOST_ORDERS);
-    let own = OwnPointer::default();
+    let own = Own::default();
     let viewer = terms.viewer.clone();
     let ears = Ears { stage: stage.clone(), viewer: viewer.clone(), orders, own: own.clone(), hands: None };
     let updates = Updates::new(stage, terms, inbox, own, writer);
@@ -89,7 +101,7 @@ struct Ears<S> {
     stage: S,
     viewer: Arc<Viewer>,
     orders: mpsc::Sender<Order>,
-    own: OwnPointer,
+    own: Own,
     /// Taken up with the first key or move: most viewers only look.
     hands: Option<mpsc::Sender<live::Event>>,
 }
@@ -118,7 +130,9 @@ impl<S: Stage> Ears<S> {
             match reader.read_buf(&mut parser.buffer).await {
                 Ok(0) => return Ending::Left,
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::ConnectionReset => return Ending::Left,
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ending::Left;
+                }
                 Err(e) => return e.into(),
             }
         }
@@ -133,7 +147,7 @@ impl<S: Stage> Ears<S> {
             }
             Message::Pointer { x, y, buttons } => {
                 if !looks_only {
-                    self.own.set(x, y);
+                    self.own.pointed(x, y);
                 }
                 self.touch(live::Event::Pointer { x, y, buttons }).await;
                 return Ok(());
@@ -171,6 +185,7 @@ impl<S: Stage> Ears<S> {
     /// Waits until the text is on the clipboard: the keys that paste it may follow at once.
     async fn copy(&self, text: String) {
         if !self.viewer.view_only {
+            self.own.copied();
             match timeout(CLIPBOARD_LIMIT, self.stage.copy_text(text)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(reason)) => tracing::debug!(%reason, "a viewer's text did not reach the clipboard"),

@@ -1,13 +1,14 @@
 //! What a viewer's session needs of a desk. The seam that lets sessions be tested without X.
 
 use crate::Desk;
+use crate::clipboard::Selection;
 use crate::error::Result;
 use crate::input::live;
 use crate::screen::{FrameUpdate, Seen};
 use hotdesk_api::action::Size;
 use tokio::sync::{mpsc, watch};
 
-pub trait Stage: Clone + Send + Sync + 'static {
+pub(crate) trait Stage: Clone + Send + Sync + 'static {
     /// The screen as it is.
     fn frame(&self) -> impl Future<Output = Result<FrameUpdate>> + Send;
 
@@ -46,15 +47,14 @@ impl Stage for Desk {
     }
 
     async fn copied_text(&self) -> Result<String> {
-        Ok(String::new())
+        self.clipboard.text(Selection::Clipboard).await
     }
 
     async fn copy_text(&self, text: String) -> Result<()> {
-        drop(text);
-        Ok(())
+        self.clipboard.set_text(Selection::Clipboard, text).await
     }
 
     fn clipboard_changes(&self) -> watch::Receiver<u64> {
-        watch::channel(0).1
+        self.view.clipboard_changes(&self.place.display)
     }
 }

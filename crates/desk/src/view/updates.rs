@@ -16,15 +16,16 @@
 
 use super::cursor;
 use super::cut_text::{self, action};
-use super::encode::{Block, Body, Encoder};
+use super::encode::{Body, Encoder};
 use super::pace::Pace;
+use super::part::Part;
 use super::pixel::{self, PixelFormat, Wanted};
 use super::region::Region;
-use super::session::{Ending, OwnPointer, Terms};
+use super::session::{Ending, Own, Terms};
 use super::stage::Stage;
 use super::wishes::{Wishes, pseudo};
 use crate::error::{Error, Result as DeskResult};
-use crate::screen::{CursorImage, CursorShape, Frame, FrameUpdate, PIXEL, Seen};
+use crate::screen::{CursorImage, CursorShape, FrameUpdate, Seen};
 use bytes::Bytes;
 use hotdesk_api::action::{Rect, Size};
 use std::sync::Arc;
@@ -53,17 +54,26 @@ const CHUNK: usize = 64 * 1024;
 /// As long as the viewer moved the pointer itself, it knows best where it is.
 const OWN_MOVE: Duration = Duration::from_millis(500);
 
+/// A change of the clipboard so soon after the viewer's own is the viewer's own.
+const OWN_COPY: Duration = Duration::from_secs(1);
+
 /// Longest wait for the clipboard's owner.
 const CLIPBOARD_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the viewer asked for.
 #[derive(Debug)]
-pub enum Order {
+pub(super) enum Order {
     Format(Wanted),
     Wishes(Box<Wishes>),
-    Request { incremental: bool, area: Rect },
+    Request {
+        incremental: bool,
+        area: Rect,
+    },
     Continuous(Option<Rect>),
-    Fence { flags: u32, payload: Bytes },
+    Fence {
+        flags: u32,
+        payload: Bytes,
+    },
     Resize(Size),
     /// The clipboard's text is wanted.
     ClipboardText,
@@ -77,15 +87,18 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Note {
     /// Why the size is told, and whether the viewer's wish for another was fulfilled.
-    Size { reason: u16, status: u16 },
+    Size {
+        reason: u16,
+        status: u16,
+    },
     ExtendedButtons,
 }
 
-pub struct Updates<S, W> {
+pub(super) struct Updates<S, W> {
     stage: S,
     terms: Terms,
     orders: mpsc::Receiver<Order>,
-    own: OwnPointer,
+    own: Own,
     writer: W,
     clipboard: Option<watch::Receiver<u64>>,
     encoder: Box<Encoder>,
@@ -122,7 +135,7 @@ enum Turn {
 }
 
 impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
-    pub fn new(stage: S, terms: Terms, orders: mpsc::Receiver<Order>, own: OwnPointer, writer: W) -> Self {
+    pub(super) fn new(stage: S, terms: Terms, orders: mpsc::Receiver<Order>, own: Own, writer: W) -> Self {
         let now = Instant::now();
         let clipboard = (!terms.viewer.view_only).then(|| stage.clipboard_changes());
         Self {
@@ -151,7 +164,7 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
         }
     }
 
-    pub async fn run(mut self) -> Ending {
+    pub(super) async fn run(mut self) -> Ending {
         loop {
             if let Err(ending) = self.step().await {
                 return ending;
@@ -169,7 +182,10 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
                 self.obey(order.ok_or(Ending::Left)?).await
             }
             () = sleep_until(ping_at) => self.ping().await,
-            () = clipboard_changed(&mut self.clipboard) => self.tell_clipboard().await,
+            () = clipboard_changed(&mut self.clipboard) => {
+                let own = self.own.get().copied.is_some_and(|at| at.elapsed() < OWN_COPY);
+                if own { Ok(()) } else { self.tell_clipboard().await }
+            }
             look = look(stage, turn, seen) => match look {
                 Ok(look) => self.update(look).await,
                 Err(reason) => {
@@ -319,7 +335,8 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
             self.pace.found_nothing();
             return Ok(());
         }
-        let cost = self.encode(look.frame, rects, painting, refining, &mut body).await?;
+        let part = Part { frame: look.frame, rects, pointer: painting, exact: refining };
+        let cost = self.encode(part, &mut body).await?;
         self.send(body, start, cost).await
     }
 
@@ -359,7 +376,7 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
     fn place_pointer(&mut self, cursor: &CursorImage) -> Option<CursorImage> {
         let wishes = self.encoder.wishes();
         self.recheck_at = None;
-        let paint = match (wishes.cursor, self.own.get()) {
+        let paint = match (wishes.cursor, self.own.get().pointer) {
             (None, _) => true,
             (Some(_), _) if wishes.pointer_position => false,
             (Some(_), None) => true,
@@ -423,49 +440,20 @@ impl<S: Stage, W: AsyncWrite + Send + Unpin> Updates<S, W> {
     }
 
     /// Encodes parts of the screen, away from the runtime. Returns what it cost of a core.
-    async fn encode(
-        &mut self,
-        frame: Arc<Frame>,
-        rects: Vec<Rect>,
-        painting: Option<CursorImage>,
-        exact: bool,
-        body: &mut Body,
-    ) -> Result<Duration, Ending> {
+    async fn encode(&mut self, part: Part, body: &mut Body) -> Result<Duration, Ending> {
         let failed = |reason: &dyn std::fmt::Display| Ending::Failed(reason.to_string());
         let permit = self.terms.encoders.clone().acquire_owned().await.map_err(|e| failed(&e))?;
-        let (mut encoder, mut filled) = (std::mem::take(&mut self.encoder), std::mem::take(body));
+        let (encoder, begun) = (std::mem::take(&mut self.encoder), std::mem::take(body));
         let work = move || {
-            let start = cpu_time();
-            let mut pixels = Vec::with_capacity(rects.iter().map(|r| r.width as usize * r.height as usize).sum());
-            rects.iter().for_each(|rect| copy(&frame, *rect, &mut pixels));
-            drop(frame);
-            let (mut rest, mut left_over) = (&mut pixels[..], Vec::new());
-            let mut result = Ok(());
-            for rect in rects {
-                let (part, others) = rest.split_at_mut(rect.width as usize * rect.height as usize);
-                rest = others;
-                if filled.is_full() {
-                    left_over.push(rect);
-                    continue;
-                }
-                if let Some(cursor) = &painting {
-                    cursor::paint(cursor, rect, part);
-                }
-                let side = |n: u32| n.min(u16::MAX.into()) as u16;
-                let (x, y) = (side(rect.x as u32), side(rect.y as u32));
-                let block = Block { x, y, width: side(rect.width), height: side(rect.height), pixels: part };
-                result = result.and_then(|()| encoder.encode(block, exact, &mut filled));
-            }
-            encoder.rest();
+            let done = part.encode(encoder, begun);
             drop(permit);
-            (encoder, filled, left_over, result, cpu_time().saturating_sub(start))
+            done
         };
-        let (encoder, filled, left_over, result, cost) = tokio::task::spawn_blocking(work).await.map_err(|e| failed(&e))?;
-        result?;
-        self.encoder = encoder;
-        *body = filled;
-        left_over.into_iter().for_each(|rect| self.dirty.mark(rect));
-        Ok(cost)
+        let done = tokio::task::spawn_blocking(work).await.map_err(|e| failed(&e))??;
+        self.encoder = done.encoder;
+        *body = done.body;
+        done.left_over.into_iter().for_each(|rect| self.dirty.mark(rect));
+        Ok(done.cost)
     }
 
     async fn send(&mut self, mut body: Body, start: Instant, cost: Duration) -> Result<(), Ending> {
@@ -554,22 +542,4 @@ async fn clipboard_changed(changes: &mut Option<watch::Receiver<u64>>) {
     if !alive {
         std::future::pending().await
     }
-}
-
-/// Appends a part of the screen. What lies beside the screen is black.
-fn copy(frame: &Frame, rect: Rect, out: &mut Vec<u32>) {
-    let (left, width) = (rect.x.max(0) as usize * PIXEL, rect.width as usize * PIXEL);
-    for y in 0..rect.height {
-        let row = frame.row(rect.y.max(0) as u32 + y);
-        let part = row.get(left.min(row.len())..(left + width).min(row.len())).unwrap_or_default();
-        let start = out.len();
-        out.extend(part.as_chunks::<PIXEL>().0.iter().map(|p| u32::from_le_bytes(*p) & 0x00ff_ffff));
-        out.resize(start + rect.width as usize, 0);
-    }
-}
-
-/// What this thread has used of a core. Waiting for one is not the viewer's cost.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
 }

@@ -64,8 +64,15 @@ impl Viewers {
         } else if all.len() >= self.most {
             return None;
         }
-        let viewer =
-            Arc::new(Viewer { id, from, since: Instant::now(), view_only, frames: AtomicU64::new(0), bytes: AtomicU64::new(0), leave });
+        let viewer = Arc::new(Viewer {
+            id,
+            from,
+            since: Instant::now(),
+            view_only,
+            frames: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            leave,
+        });
         all.insert(id, viewer.clone());
         self.count.send_replace(all.len());
         Some(Presence { viewer, viewers: self.clone() })

@@ -2,7 +2,7 @@
 
 /// The encodings of pixels that we speak, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encoding {
+pub(super) enum Encoding {
     #[default]
     Raw = 0,
     Hextile = 5,
@@ -12,24 +12,24 @@ pub enum Encoding {
 }
 
 /// Numbers of pseudo-encodings: rectangles that tell something else than pixels.
-pub mod pseudo {
-    pub const QUALITY: std::ops::RangeInclusive<i32> = -32..=-23;
-    pub const COMPRESSION: std::ops::RangeInclusive<i32> = -256..=-247;
-    pub const DESKTOP_SIZE: i32 = -223;
-    pub const POINTER_POSITION: i32 = -232;
-    pub const CURSOR: i32 = -239;
-    pub const EXTENDED_DESKTOP_SIZE: i32 = -308;
-    pub const FENCE: i32 = -312;
-    pub const CONTINUOUS_UPDATES: i32 = -313;
-    pub const CURSOR_WITH_ALPHA: i32 = -314;
-    pub const EXTENDED_MOUSE_BUTTONS: i32 = -316;
-    pub const EXTENDED_CLIPBOARD: i32 = 0xc0a1_e5ce_u32 as i32;
-    pub const VMWARE_CURSOR: i32 = 0x574d_5664;
+pub(super) mod pseudo {
+    pub(crate) const QUALITY: std::ops::RangeInclusive<i32> = -32..=-23;
+    pub(crate) const COMPRESSION: std::ops::RangeInclusive<i32> = -256..=-247;
+    pub(crate) const DESKTOP_SIZE: i32 = -223;
+    pub(crate) const POINTER_POSITION: i32 = -232;
+    pub(crate) const CURSOR: i32 = -239;
+    pub(crate) const EXTENDED_DESKTOP_SIZE: i32 = -308;
+    pub(crate) const FENCE: i32 = -312;
+    pub(crate) const CONTINUOUS_UPDATES: i32 = -313;
+    pub(crate) const CURSOR_WITH_ALPHA: i32 = -314;
+    pub(crate) const EXTENDED_MOUSE_BUTTONS: i32 = -316;
+    pub(crate) const EXTENDED_CLIPBOARD: i32 = 0xc0a1_e5ce_u32 as i32;
+    pub(crate) const VMWARE_CURSOR: i32 = 0x574d_5664;
 }
 
 /// How a viewer can be told what the pointer looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CursorWish {
+pub(super) enum CursorWish {
     /// Pixels and a mask of one bit.
     Plain,
     /// With alpha, colours multiplied with it.
@@ -40,7 +40,7 @@ pub enum CursorWish {
 
 /// All of it. The default is a viewer that has not said anything yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub(super) struct Wishes {
     pub encoding: Encoding,
     /// 0 to 9. Without it nothing lossy may be sent.
     pub quality: Option<u8>,
@@ -61,7 +61,7 @@ const COMPRESSION: u8 = 1;
 
 impl Wishes {
     /// Reads the list; what comes first in it is liked best.
-    pub fn new(numbers: &[i32]) -> Self {
+    pub(super) fn new(numbers: &[i32]) -> Self {
         let mut wishes = Self { compression: COMPRESSION, ..Self::default() };
         let mut encoding = None;
         for &number in numbers {
@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn hints_and_abilities_are_found() {
-        let novnc = [1, 7, -260, 5, 2, 0, -26, -254, -223, -224, -258, -308, -309, -312, -313, -307, -1063131698, 0x574d5664, -239];
+        let novnc =
+            [1, 7, -260, 5, 2, 0, -26, -254, -223, -224, -258, -308, -309, -312, -313, -307, -1063131698, 0x574d5664, -239];
         let wishes = Wishes::new(&novnc);
         assert_eq!(
             wishes,

@@ -150,4 +150,9 @@ async fn an_archive_that_breaks_off_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let error = unpack(dir.path().join("x"), body(whole[..2000].to_vec())).await.unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
+    assert!(!dir.path().join("x/a").exists(), "half a file is none");
+    // What can't be replaced is not taken away.
+    std::fs::create_dir(dir.path().join("x/a")).unwrap();
+    assert!(unpack(dir.path().join("x"), body(whole)).await.is_err());
+    assert!(dir.path().join("x/a").is_dir());
 }

@@ -157,3 +157,21 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+#[tokio::test]
+async fn a_refused_upload_sees_its_answer() {
+    let desk = TestDesk::new().await;
+    let served = Served::new(desk.desk.clone()).await;
+    let (read, mut write) = TcpStream::connect(served.address).await.unwrap().into_split();
+    let size = 50_000_000;
+    let head = format!(
+        "PUT /v1/files/content?path=no/such/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    );
+    // As simple clients do: all of the body first, then the answer.
+    write.write_all(head.as_bytes()).await.unwrap();
+    write.write_all(&vec![0; size]).await.unwrap();
+    let mut answer = String::new();
+    let mut read = read;
+    read.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}

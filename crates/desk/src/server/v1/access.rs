@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::Problem;
 use hotdesk_api::access::{Act, ActReply, AtQuery, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
@@ -13,7 +13,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(tree)).routes(routes!(xml)).routes(routes!(find)).routes(routes!(at)).routes(routes!(act))
+    OpenApiRouter::new()
+        .routes(routes!(tree))
+        .routes(routes!(xml))
+        .routes(routes!(find))
+        .routes(routes!(at))
+        .routes(routes!(act))
+        .routes(routes!(forget))
 }
 
 /// The tree of the desk's programs, or a part of it
@@ -100,4 +106,16 @@ async fn at(State(desk): State<Desk>, query: Result<Query<AtQuery>, QueryRejecti
 async fn act(State(desk): State<Desk>, body: Result<Json<Act>, JsonRejection>) -> Result<Json<ActReply>> {
     let Json(request) = body.map_err(|e| Error::Invalid(e.body_text()))?;
     desk.access.act(&request).await.map(Json)
+}
+
+/// Forgets what is kept of the tree, so that the next answer is built from nothing
+#[utoipa::path(
+    post,
+    path = "/v1/accessibility/forget",
+    tag = "accessibility",
+    responses((status = 204, description = "Forgotten"))
+)]
+async fn forget(State(desk): State<Desk>) -> StatusCode {
+    desk.access.forget().await;
+    StatusCode::NO_CONTENT
 }

@@ -168,7 +168,7 @@ fn region(text: &str) -> Result<Rect> {
     Ok(rect)
 }
 
-fn settling(quiet_ms: Option<u64>, limit_ms: Option<u64>) -> Result<(Duration, Duration)> {
+pub(super) fn settling(quiet_ms: Option<u64>, limit_ms: Option<u64>) -> Result<(Duration, Duration)> {
     let time = |name: &str, ms: Option<u64>, default: Duration| {
         let time = ms.map_or(default, Duration::from_millis);
         if time > SETTLE_MOST {

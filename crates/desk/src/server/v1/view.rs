@@ -13,7 +13,6 @@ use hotdesk_api::view::{ViewInfo, ViewQuery, ViewerInfo};
 use std::io;
 use std::sync::atomic::Ordering;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
-use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -21,7 +20,7 @@ use utoipa_axum::routes;
 const LONGEST_MESSAGE: usize = 2 << 20;
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(watch)).routes(routes!(watch_at_websockify)).routes(routes!(info))
+    OpenApiRouter::new().routes(routes!(view)).routes(routes!(view_websockify)).routes(routes!(view_info))
 }
 
 /// The screen, live: RFB (VNC) in binary messages, as noVNC speaks it.
@@ -32,7 +31,7 @@ pub fn router() -> OpenApiRouter<Desk> {
     params(ViewQuery),
     responses((status = 101, description = "RFB 3.8 in binary messages"), (status = 400, description = "Not a WebSocket"))
 )]
-async fn watch(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
+async fn view(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
     open(desk, &query, upgrade)
 }
 
@@ -44,13 +43,17 @@ async fn watch(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade
     params(ViewQuery),
     responses((status = 101, description = "RFB 3.8 in binary messages"), (status = 400, description = "Not a WebSocket"))
 )]
-async fn watch_at_websockify(State(desk): State<Desk>, Query(query): Query<ViewQuery>, upgrade: WebSocketUpgrade) -> Result<Response> {
+async fn view_websockify(
+    State(desk): State<Desk>,
+    Query(query): Query<ViewQuery>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response> {
     open(desk, &query, upgrade)
 }
 
 /// Who looks at the desk right now.
 #[utoipa::path(get, path = "/v1/view/info", tag = "view", responses((status = 200, body = ViewInfo)))]
-async fn info(State(desk): State<Desk>) -> Json<ViewInfo> {
+async fn view_info(State(desk): State<Desk>) -> Json<ViewInfo> {
     let viewer = |viewer: std::sync::Arc<view::Viewer>| ViewerInfo {
         id: viewer.id,
         from: viewer.from.clone(),
@@ -76,15 +79,16 @@ fn open(desk: Desk, query: &ViewQuery, upgrade: WebSocketUpgrade) -> Result<Resp
     let entrance = entrance(desk.view.options(), query);
     let upgrade = upgrade.protocols(["binary"]).max_message_size(LONGEST_MESSAGE).max_frame_size(LONGEST_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
-        let (view, name) = (desk.view.clone(), view::name(&desk));
-        view.attend(desk, &name, bytes(socket), entrance, CancellationToken::new()).await;
+        let (view, name, closing) = (desk.view.clone(), view::name(&desk), desk.view.closing());
+        view.attend(desk, &name, bytes(socket), entrance, closing).await;
     }))
 }
 
 /// Whoever came this far has shown the desk's token or is on its machine, unless the desk is open to all.
 fn entrance(options: &Options, query: &ViewQuery) -> Entrance {
     let (full, view_only) = (options.password.clone(), options.view_only_password.clone());
-    let door = if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
+    let door =
+        if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
     Entrance { door, from: None, view_only: query.view_only || options.view_only, resize: query.resize || options.resize }
 }
 
@@ -102,4 +106,51 @@ fn bytes(socket: WebSocket) -> impl tokio::io::AsyncRead + tokio::io::AsyncWrite
     });
     let sent = sink.sink_map_err(io::Error::other).with(|bytes: Bytes| future::ready(Ok::<_, io::Error>(Message::Binary(bytes))));
     tokio::io::join(StreamReader::new(received), SinkWriter::new(CopyToBytes::new(sent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Desk;
+    use crate::config::{AttachTarget, Config};
+    use crate::x11::tests::TestDisplay;
+    use futures_util::{SinkExt, StreamExt};
+    use tokio_tungstenite::connect_async;
+    use tokio_tungstenite::tungstenite::{Message, client::IntoClientRequest};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_browser_sees_the_screen() {
+        let display = TestDisplay::bare();
+        let config = Config {
+            attach: Some(AttachTarget(display.place.display.number)),
+            home: Some(display.place.home.clone()),
+            ..Config::default()
+        };
+        let desk = Desk::start(config).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(axum::serve(listener, crate::server::app(desk.clone())).into_future());
+
+        let mut request = format!("ws://{address}/v1/view?view_only=true").into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", "binary".parse().unwrap());
+        let (mut socket, response) = connect_async(request).await.unwrap();
+        assert_eq!(response.headers()["sec-websocket-protocol"], "binary");
+        let mut heard = Vec::new();
+        // Text is no RFB, and messages may be cut anywhere.
+        socket.send(Message::text("hello")).await.unwrap();
+        socket.send(Message::binary(b"RFB 003.".to_vec())).await.unwrap();
+        socket.send(Message::binary(b"008\n\x01".to_vec())).await.unwrap();
+        socket.send(Message::binary(b"\x01".to_vec())).await.unwrap();
+        while heard.len() < 12 + 2 + 4 + 24 {
+            if let Message::Binary(bytes) = socket.next().await.unwrap().unwrap() {
+                heard.extend_from_slice(&bytes);
+            }
+        }
+        assert_eq!(heard[18..22], [5, 0, 3, 0x20], "1280 by 800");
+        let viewers = desk.view.viewers().list();
+        assert!(viewers.len() == 1 && viewers[0].view_only);
+        desk.view.close();
+        while let Some(Ok(_)) = socket.next().await {}
+        desk.view.viewers().watch().wait_for(|n| *n == 0).await.unwrap();
+        assert!(connect_async(format!("ws://{address}/v1/view?nonsense=1")).await.is_err());
+    }
 }

@@ -3,15 +3,15 @@
 use flate2::{Compress, Compression, FlushCompress};
 use std::io;
 
-pub struct Deflater(Compress);
+pub(super) struct Deflater(Compress);
 
 impl Deflater {
-    pub fn new(level: u32) -> Self {
+    pub(super) fn new(level: u32) -> Self {
         Self(Compress::new(Compression::new(level), true))
     }
 
     /// Appends all of `input`, flushed so that it can be read without what follows.
-    pub fn append(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn append(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         loop {
             out.reserve(input.len() / 4 + 64);
             let before = self.0.total_in();

@@ -1,7 +1,7 @@
 //! The colours of a piece of the screen, as long as they are few.
 
 /// The most that Tight can count.
-pub const MOST_COLOURS: usize = 256;
+pub(super) const MOST_COLOURS: usize = 256;
 
 /// Slots of the table: a power of two, and four for each colour, so that looking up is quick.
 const SLOTS: usize = 1024;
@@ -11,7 +11,7 @@ const SLOT_BITS: u32 = SLOTS.trailing_zeros();
 const EMPTY: u32 = u32::MAX;
 
 /// Up to [`MOST_COLOURS`] colours and their numbers.
-pub struct Palette {
+pub(super) struct Palette {
     slots: [(u32, u8); SLOTS],
     colours: Vec<u32>,
 }
@@ -23,19 +23,19 @@ impl Default for Palette {
 }
 
 impl Palette {
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         if !self.colours.is_empty() {
             self.slots.fill((EMPTY, 0));
             self.colours.clear();
         }
     }
 
-    pub fn colours(&self) -> &[u32] {
+    pub(super) fn colours(&self) -> &[u32] {
         &self.colours
     }
 
     /// Adds a colour; false if there is no room for it.
-    pub fn insert(&mut self, colour: u32) -> bool {
+    pub(super) fn insert(&mut self, colour: u32) -> bool {
         let slot = self.slot(colour);
         if self.slots[slot].0 == colour {
             return true;
@@ -49,12 +49,12 @@ impl Palette {
     }
 
     /// The number of a colour; 0 for one that is not there.
-    pub fn index(&self, colour: u32) -> u8 {
+    pub(super) fn index(&self, colour: u32) -> u8 {
         self.slots[self.slot(colour)].1
     }
 
     /// Takes over the other's colours if all of them together are at most `limit`.
-    pub fn merge(&mut self, other: &Self, limit: usize) -> bool {
+    pub(super) fn merge(&mut self, other: &Self, limit: usize) -> bool {
         let new = other.colours.iter().filter(|c| self.slots[self.slot(**c)].0 != **c).count();
         self.colours.len() + new <= limit.min(MOST_COLOURS) && other.colours.iter().all(|c| self.insert(*c))
     }

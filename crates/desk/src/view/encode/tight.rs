@@ -33,7 +33,7 @@ const COLOUR_STREAM: u8 = 1;
 const QUALITY: [u8; 10] = [15, 25, 35, 45, 55, 65, 75, 82, 90, 97];
 
 #[derive(Default)]
-pub struct Tight {
+pub(super) struct Tight {
     level: u32,
     streams: [Stream; 2],
     tile: Palette,
@@ -60,7 +60,7 @@ enum Kind {
 
 impl Tight {
     /// Changes zlib's level, from the next rectangle on.
-    pub fn set_level(&mut self, level: u32) {
+    pub(super) fn set_level(&mut self, level: u32) {
         if level != self.level {
             self.level = level;
             for stream in &mut self.streams {
@@ -70,14 +70,20 @@ impl Tight {
     }
 
     /// Keeps only small buffers.
-    pub fn rest(&mut self, kept: usize) {
+    pub(super) fn rest(&mut self, kept: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(kept);
         self.pixels.clear();
         self.pixels.shrink_to(kept / 4);
     }
 
-    pub fn encode(&mut self, block: Block<'_>, quality: Option<u8>, translator: &Translator, body: &mut Body) -> io::Result<()> {
+    pub(super) fn encode(
+        &mut self,
+        block: Block<'_>,
+        quality: Option<u8>,
+        translator: &Translator,
+        body: &mut Body,
+    ) -> io::Result<()> {
         for top in (0..usize::from(block.height)).step_by(TILE) {
             self.band(block.rows(top, TILE), quality, translator, body)?;
         }
@@ -162,7 +168,9 @@ impl Tight {
                 let second = self.run.colours().get(1).copied();
                 for row in rows {
                     // The first pixel is the highest bit.
-                    let bits = |eight: &[u32]| eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(Some(*p) == second) << (7 - n));
+                    let bits = |eight: &[u32]| {
+                        eight.iter().enumerate().fold(0, |bits, (n, p)| bits | u8::from(Some(*p) == second) << (7 - n))
+                    };
                     self.bytes.extend(row.chunks(8).map(bits));
                 }
                 self.send_indices(translator, &mut body.bytes)

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::place::Place;
-use crate::screen::Screen;
+use crate::screen::{FrameUpdate, Screen, Seen};
 use crate::x11::tests::TestDisplay;
+use tokio::sync::{mpsc, watch};
 use x11rb::connection::Connection;
-use x11rb::protocol::xproto::{ChangeGCAux, ConnectionExt as _, CreateGCAux, CreateWindowAux, ImageFormat, Rectangle, WindowClass};
+use x11rb::protocol::xproto::{
+    ChangeGCAux, ConnectionExt as _, CreateGCAux, CreateWindowAux, ImageFormat, Rectangle, WindowClass,
+};
 use x11rb::wrapper::ConnectionExt as _;
 
 /// A display, without the rest of a desk.
@@ -63,8 +66,20 @@ async fn what_is_drawn_is_what_a_viewer_has() {
     let (x, _) = display.place.display.connect().unwrap();
     let root = &x.setup().roots[0];
     let (window, gc) = (x.generate_id().unwrap(), x.generate_id().unwrap());
-    x.create_window(root.root_depth, window, root.root, 100, 100, 640, 480, 0, WindowClass::INPUT_OUTPUT, root.root_visual, &CreateWindowAux::new().override_redirect(1).background_pixel(0x33_6699))
-        .unwrap();
+    x.create_window(
+        root.root_depth,
+        window,
+        root.root,
+        100,
+        100,
+        640,
+        480,
+        0,
+        WindowClass::INPUT_OUTPUT,
+        root.root_visual,
+        &CreateWindowAux::new().override_redirect(1).background_pixel(0x33_6699),
+    )
+    .unwrap();
     x.map_window(window).unwrap();
     x.create_gc(gc, window, &CreateGCAux::new()).unwrap();
     x.sync().unwrap();
@@ -83,7 +98,8 @@ async fn what_is_drawn_is_what_a_viewer_has() {
                 let (left, top) = ((random >> 20) as i16 % 600, (random >> 12) as i16 % 440);
                 x.change_gc(gc, &ChangeGCAux::new().foreground(random >> 8)).unwrap();
                 let side = (random >> 9 & 63) as u16 + 1;
-                x.poly_fill_rectangle(window, gc, &[Rectangle { x: left, y: top.abs(), width: side, height: side / 2 + 1 }]).unwrap();
+                x.poly_fill_rectangle(window, gc, &[Rectangle { x: left, y: top.abs(), width: side, height: side / 2 + 1 }])
+                    .unwrap();
             }
             if turn == 6 {
                 // Windows that move leave traces where they were.

@@ -173,7 +173,7 @@ async fn a_stream_of_changes() {
     let Some(Ok(Message::Text(text))) = stream.next().await else { panic!("a text message") };
     assert!(matches!(serde_json::from_str(&text), Ok(ScreenEvent::Down { .. })), "{text}");
     drop(server);
-    let server = Server::start_on(Some(number), &[]);
+    let server = Server::start_on(number, &[]);
     server.painter().fill(0x00ff00, 0, 0, 320, 240);
     while change(&mut stream).await.1.iter().all(|(_, rgb)| rgb[..3] != [0, 255, 0]) {}
     stream.send(Message::Close(None)).await.expect("open");
