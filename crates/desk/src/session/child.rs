@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn it_tells_when_it_is_ready() {
         let log = Log::new(Instant::now());
-        let spec = Spec::new(["sh", "-c", "echo up >&$0; echo $ONLY; env | wc -l", READY_FD]);
+        let spec = Spec::new(["sh", "-c", "echo up > /proc/self/fd/$0; echo $ONLY; env | wc -l", READY_FD]);
         let mut running = Running::start(&spec, "t", &place(), &log).await.unwrap();
         let mut text = String::new();
         running.ready.take().unwrap().read_to_string(&mut text).await.unwrap();
@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn its_children_end_with_it() {
         let log = Log::new(Instant::now());
-        let spec = Spec::new(["sh", "-c", "trap '' TERM; sleep 1000 & echo $! >&$0; wait", READY_FD]);
+        let spec = Spec::new(["sh", "-c", "trap '' TERM; sleep 1000 & echo $! > /proc/self/fd/$0; wait", READY_FD]);
         let mut running = Running::start(&spec, "t", &place(), &log).await.unwrap();
         let mut text = [0; 16];
         let length = running.ready.as_mut().unwrap().read(&mut text).await.unwrap();

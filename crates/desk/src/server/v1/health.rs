@@ -18,7 +18,7 @@ const MOST_LINES: usize = 10_000;
 const DEFAULT_LINES: usize = 200;
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(health_v1)).routes(routes!(info)).routes(routes!(logs))
+    OpenApiRouter::new().routes(routes!(get_health)).routes(routes!(get_health_v1)).routes(routes!(get_info)).routes(routes!(get_logs))
 }
 
 /// How the desk is
@@ -32,7 +32,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         (status = 503, description = "The desk is not ready.", body = Health),
     )
 )]
-async fn health(State(desk): State<Desk>) -> Response {
+async fn get_health(State(desk): State<Desk>) -> Response {
     answer(&desk)
 }
 
@@ -46,7 +46,7 @@ async fn health(State(desk): State<Desk>) -> Response {
         (status = 503, description = "The desk is not ready.", body = Health),
     )
 )]
-async fn health_v1(State(desk): State<Desk>) -> Response {
+async fn get_health_v1(State(desk): State<Desk>) -> Response {
     answer(&desk)
 }
 
@@ -62,7 +62,7 @@ fn answer(desk: &Desk) -> Response {
 
 /// What the desk is and what it can do
 #[utoipa::path(get, path = "/v1/info", tag = "health", responses((status = 200, body = Info)))]
-async fn info(State(desk): State<Desk>) -> Result<Json<Info>> {
+async fn get_info(State(desk): State<Desk>) -> Result<Json<Info>> {
     let size = desk.screen.size().await.ok();
     let place = desk.place.clone();
     // Looks at a dozen directories.
@@ -92,7 +92,7 @@ struct LogsQuery {
 ///
 /// The last 200 lines of each part are kept.
 #[utoipa::path(get, path = "/v1/logs", tag = "health", params(LogsQuery), responses((status = 200, body = Logs)))]
-async fn logs(State(desk): State<Desk>, Query(query): Query<LogsQuery>) -> Result<Json<Logs>> {
+async fn get_logs(State(desk): State<Desk>, Query(query): Query<LogsQuery>) -> Result<Json<Logs>> {
     if let Some(part) = &query.part {
         let parts = desk.session.health().parts;
         if !parts.contains_key(part) {

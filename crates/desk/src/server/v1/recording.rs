@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 const BROKEN: &str = "hotdesk-film-broken";
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(start, state, cancel)).routes(routes!(stop)).routes(routes!(film))
+    OpenApiRouter::new().routes(routes!(start_recording, get_recording, delete_recording)).routes(routes!(stop_recording)).routes(routes!(get_film))
 }
 
 /// Begin a film
@@ -33,7 +33,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         (status = 501, description = "ffmpeg is missing.", content_type = "application/problem+json", body = hotdesk_api::Problem),
     )
 )]
-async fn start(State(desk): State<Desk>, body: Bytes) -> Result<(StatusCode, Json<Recording>)> {
+async fn start_recording(State(desk): State<Desk>, body: Bytes) -> Result<(StatusCode, Json<Recording>)> {
     let request = if body.trim_ascii().is_empty() {
         RecordingRequest::default()
     } else {
@@ -45,7 +45,7 @@ async fn start(State(desk): State<Desk>, body: Bytes) -> Result<(StatusCode, Jso
 
 /// How the recorder is
 #[utoipa::path(get, path = "/v1/recording", tag = "recording", responses((status = 200, body = Recording)))]
-async fn state(State(desk): State<Desk>) -> Json<Recording> {
+async fn get_recording(State(desk): State<Desk>) -> Json<Recording> {
     Json(desk.recorder.state().await)
 }
 
@@ -53,7 +53,7 @@ async fn state(State(desk): State<Desk>) -> Json<Recording> {
 ///
 /// Ends what is under way and deletes what is kept.
 #[utoipa::path(delete, path = "/v1/recording", tag = "recording", responses((status = 204, description = "There is no film any more.")))]
-async fn cancel(State(desk): State<Desk>) -> StatusCode {
+async fn delete_recording(State(desk): State<Desk>) -> StatusCode {
     desk.recorder.shutdown().await;
     StatusCode::NO_CONTENT
 }
@@ -68,7 +68,7 @@ async fn cancel(State(desk): State<Desk>) -> StatusCode {
         (status = 409, description = "No film is under way.", content_type = "application/problem+json", body = hotdesk_api::Problem),
     )
 )]
-async fn stop(State(desk): State<Desk>) -> Result<Response> {
+async fn stop_recording(State(desk): State<Desk>) -> Result<Response> {
     send(desk.recorder.finish().await?, &HeaderMap::new()).await
 }
 
@@ -83,7 +83,7 @@ async fn stop(State(desk): State<Desk>) -> Result<Response> {
         (status = 404, description = "There is no film.", content_type = "application/problem+json", body = hotdesk_api::Problem),
     )
 )]
-async fn film(State(desk): State<Desk>, headers: HeaderMap) -> Result<Response> {
+async fn get_film(State(desk): State<Desk>, headers: HeaderMap) -> Result<Response> {
     let film = desk.recorder.last().await.ok_or_else(|| Error::NotFound("there is no finished film".into()))?;
     send(film, &headers).await
 }
