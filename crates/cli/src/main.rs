@@ -5,6 +5,7 @@ mod desk;
 mod doctor;
 mod exit;
 mod init;
+mod memory;
 mod notify;
 mod reference;
 
@@ -13,11 +14,8 @@ use clap::{CommandFactory, FromArgMatches};
 use exit::Exit;
 use std::process::ExitCode;
 
-/// Frames come and go by the thousand; this one gives their memory back.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    memory::tame();
     let command = args::without_empty_variables(Cli::command());
     let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

@@ -12,10 +12,6 @@ use x11rb::protocol::xproto::{ChangeGCAux, ConnectionExt, CreateGCAux, Gcontext,
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
-/// The binary's own, because memory is measured too.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const ROUNDS: usize = 60;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

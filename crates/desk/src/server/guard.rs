@@ -127,13 +127,15 @@ impl Guard {
         self.open || self.origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
     }
 
+    /// Names that no page of the web can be reached by: addresses, names of one word (machines and
+    /// containers of the own network; a public name has a dot), and those of the settings.
     fn goes_by(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
             None => host.split(':').next().unwrap_or_default(),
         };
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        name == "localhost"
+        (!name.is_empty() && !name.contains('.'))
             || name.ends_with(".localhost")
             || name.parse::<IpAddr>().is_ok()
             || self.names.iter().any(|known| known.eq_ignore_ascii_case(&name))
@@ -302,6 +304,7 @@ mod tests {
             ("POST", vec![("host", "192.168.1.5")], 200),
             ("POST", vec![("host", "desk.lan:5000")], 200),
             ("POST", vec![("host", "evil.example:5000")], 403),
+            ("POST", vec![("host", "desk-7:5000")], 200),
             ("POST", vec![("host", "localhost.evil.example")], 403),
             ("POST", vec![("host", "127.0.0.1.evil.example")], 403),
             ("POST", vec![("host", "localhost:5000"), ("origin", "http://localhost:5000")], 200),
