@@ -87,7 +87,7 @@ impl Wire {
     /// `Ok(false)` means that the time passed without anything read.
     pub(super) fn exchange(&mut self, until: Instant) -> io::Result<bool> {
         loop {
-            self.write_some()?;
+            self.send()?;
             if self.read_some()? {
                 return Ok(true);
             }
@@ -147,7 +147,8 @@ impl Wire {
         }
     }
 
-    fn write_some(&mut self) -> io::Result<()> {
+    /// Writes what the socket takes now.
+    pub(super) fn send(&mut self) -> io::Result<()> {
         while self.written < self.outgoing.len() {
             match self.stream.write(self.outgoing.get(self.written..).unwrap_or_default()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
