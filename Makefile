@@ -21,13 +21,13 @@ build: ## Build the binary
 
 test: ## Set everything up and run every test
 	@scripts/setup test
-	@$(CARGO) build --profile ci --locked -p hotdesk
+	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
-	$(CARGO) test --profile ci --locked --workspace
+	$(CARGO) test --release --locked --workspace
 
 test-client: ## OSWorld's own client from PyPI against a desk
 	@scripts/test-client
@@ -42,7 +42,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --profile ci --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	@scripts/deny
 
 fmt: ## Format the code
