@@ -23,6 +23,7 @@ pub mod input;
 pub mod place;
 pub mod process;
 pub mod pyautogui;
+mod python;
 pub mod recorder;
 mod run;
 pub mod screen;

@@ -312,29 +312,3 @@ async fn text_is_right_on_other_layouts_and_with_locks() {
         assert_eq!(typed_into_zenity(&display, list).await, text, "{layout} {press:?}");
     }
 }
-
-/// Prints how long common lists take: `cargo test --release -p hotdesk-desk -- --ignored --nocapture input::tests::speed`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures instead of testing"]
-async fn speed() {
-    let display = TestDisplay::bare();
-    let input = Input::new(display.place.clone());
-    let _witness = Witness::new(&display);
-    let text = "The quick brown fox jumps over the lazy dog, 50 ch";
-    assert_eq!(text.len(), 50);
-    for (name, list) in [
-        ("click", actions(r#"[{"do":"click","at":{"x":100,"y":100}}]"#)),
-        ("ctrl+s", actions(r#"[{"do":"key","keys":["ctrl","s"]}]"#)),
-        ("50 characters", types(text)),
-        ("18 characters without keys", types(&('一'..).take(18).collect::<String>())),
-    ] {
-        let mut times = Vec::new();
-        for _ in 0..300 {
-            let start = Instant::now();
-            input.perform(list.clone()).await.unwrap();
-            times.push(start.elapsed());
-        }
-        times.sort();
-        eprintln!("{name}: median {:?}, 90 % below {:?}", times[150], times[270]);
-    }
-}

@@ -2,6 +2,7 @@
 
 use super::stop::{Outcome, refuse};
 use super::value::{Unknown, Value};
+use crate::python;
 
 /// The longest that an unknown number gets when it is written.
 const NUMBER_LENGTH: usize = 32;
@@ -49,7 +50,7 @@ impl Text {
             Value::Bool(true) => self.push("True"),
             Value::Bool(false) => self.push("False"),
             Value::Int(n) => self.push(&n.to_string()),
-            Value::Float(n) => self.push(&float(*n)),
+            Value::Float(n) => self.push(&python::float(*n)),
             Value::Str(text) => self.push(&quoted(text)?),
             Value::Tuple(items) => {
                 self.push("(");
@@ -121,50 +122,12 @@ pub(super) fn text_of(value: &Value) -> Outcome<Text> {
     Ok(text)
 }
 
-/// `repr` of a float: the fewest digits that give the same number back.
-pub(super) fn float(n: f64) -> String {
-    if n == 0.0 {
-        return if n.is_sign_negative() { "-0.0".into() } else { "0.0".into() };
-    }
-    let shortest = format!("{n:e}");
-    let digits = shortest.bytes().take_while(|b| *b != b'e').filter(u8::is_ascii_digit).count();
-    // Two numbers of so few digits may be equally near. Python takes the one that ends even.
-    let even = format!("{n:.*e}", digits.saturating_sub(1));
-    let scientific = if even.parse() == Ok(n) { even } else { shortest };
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let decimals = i32::try_from(digits).unwrap_or(1) - 1 - exponent;
-        return format!("{n:.*}", usize::try_from(decimals).unwrap_or(0).max(1));
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
-}
-
 /// `repr` of a string.
 fn quoted(text: &str) -> Outcome<String> {
     if !text.is_ascii() {
         return refuse("which characters are printable depends on Python's Unicode tables");
     }
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\\' => out.push_str("\\\\"),
-            c if c == quote => {
-                out.push('\\');
-                out.push(c);
-            }
-            ' '..='~' => out.push(c),
-            c => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-        }
-    }
-    out.push(quote);
-    Ok(out)
+    Ok(python::repr(text))
 }
 
 /// `[[fill]align][sign][0][width][,][.precision][type]`
@@ -249,7 +212,7 @@ impl Specification {
                 Ok(self.number(n.is_sign_negative(), &digits))
             }
             (Value::Float(n), None) if self.precision.is_none() => {
-                let digits = float(n.abs());
+                let digits = python::float(n.abs());
                 if self.thousands && digits.contains('e') {
                     return refuse("thousands separators and an exponent");
                 }
@@ -318,29 +281,6 @@ mod tests {
         let mut text = Text::default();
         text.push_formatted(&value, specification).ok()?;
         Some(text.text)
-    }
-
-    #[test]
-    fn floats_are_written_as_python_writes_them() {
-        for (n, text) in [
-            (0.1, "0.1"),
-            (1.0, "1.0"),
-            (-0.0, "-0.0"),
-            (1e16, "1e+16"),
-            (1e15, "1000000000000000.0"),
-            (123456789012345680.0, "1.2345678901234568e+17"),
-            (0.0001, "0.0001"),
-            (0.00001, "1e-05"),
-            (1.5e-7, "1.5e-07"),
-            (1e100, "1e+100"),
-            (0.1 + 0.2, "0.30000000000000004"),
-            (5e-324, "5e-324"),
-            (0.1 * 9007199254740992.0, "900719925474099.2"),
-            (100.0, "100.0"),
-            (-123.456, "-123.456"),
-        ] {
-            assert_eq!(float(n), text);
-        }
     }
 
     #[test]

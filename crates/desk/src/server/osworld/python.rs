@@ -2,8 +2,9 @@
 //! words are split, how paths are expanded, how errors of the system read.
 
 use crate::place::Place;
+use crate::python;
+pub(super) use crate::python::repr;
 use serde_json::Value;
-use std::fmt::Write;
 
 /// `bool(value)`: also `"false"` is true, because it is not empty.
 pub(super) fn truthy(value: &Value) -> bool {
@@ -17,45 +18,6 @@ pub(super) fn truthy(value: &Value) -> bool {
     }
 }
 
-/// `repr(text)`.
-pub(super) fn repr(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\\' => out.push_str("\\\\"),
-            c if c == quote => out.extend(['\\', c]),
-            c if printable(c) => out.push(c),
-            c => {
-                let code = c as u32;
-                let _ = match code {
-                    0..=0xff => write!(out, "\\x{code:02x}"),
-                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
-                    _ => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out.push(quote);
-    out
-}
-
-/// `str.isprintable` of one character.
-fn printable(c: char) -> bool {
-    if c.is_ascii() {
-        return !c.is_ascii_control();
-    }
-    // The library escapes the same categories as Python does, and marks at the beginning of a
-    // text too, so the character must not stand there.
-    let mut buffer = [b'a'; 5];
-    let length = 1 + c.encode_utf8(&mut buffer[1..]).len();
-    std::str::from_utf8(&buffer[..length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
-}
-
 /// `repr(list)` of strings: `['a', "it's"]`.
 pub(super) fn repr_list(items: &[String]) -> String {
     let items: Vec<String> = items.iter().map(|item| repr(item)).collect();
@@ -65,19 +27,8 @@ pub(super) fn repr_list(items: &[String]) -> String {
 /// `str(number)`, where floats keep their point: `2.0`, `1e-05`.
 pub(super) fn number(value: &serde_json::Number) -> String {
     match value.as_f64() {
-        Some(float) if value.is_f64() => float_text(float),
+        Some(float) if value.is_f64() => python::float(float),
         _ => value.to_string(),
-    }
-}
-
-fn float_text(float: f64) -> String {
-    let scientific = format!("{float:e}");
-    match scientific.split_once('e').map(|(mantissa, exponent)| (mantissa, exponent.parse::<i32>())) {
-        Some((mantissa, Ok(exponent))) if !(-4..16).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
-        }
-        _ => format!("{float:?}"),
     }
 }
 
@@ -220,22 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_strings() {
-        for (text, shown) in [
-            ("", "''"),
-            ("a", "'a'"),
-            ("it's", "\"it's\""),
-            ("say \"it's\"", "'say \"it\\'s\"'"),
-            ("a\"b", "'a\"b'"),
-            ("tab\t\r\n\\", "'tab\\t\\r\\n\\\\'"),
-            ("\0\x1b\x7f\u{80}\u{a0}\u{ad}", "'\\x00\\x1b\\x7f\\x80\\xa0\\xad'"),
-            ("nö日😀", "'nö日😀'"),
-            ("\u{301}x\u{301}", "'\u{301}x\u{301}'"),
-            ("\u{200b}\u{2028}\u{feff}\u{e000}\u{378}", "'\\u200b\\u2028\\ufeff\\ue000\\u0378'"),
-            ("\u{e0001}\u{10ffff}", "'\\U000e0001\\U0010ffff'"),
-        ] {
-            assert_eq!(repr(text), shown);
-        }
+    fn printed_lists() {
         assert_eq!(repr_list(&["sleep".into(), "it's".into()]), "['sleep', \"it's\"]");
         assert_eq!(repr_list(&[]), "[]");
     }

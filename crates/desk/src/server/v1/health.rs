@@ -18,7 +18,11 @@ const MOST_LINES: usize = 10_000;
 const DEFAULT_LINES: usize = 200;
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(get_health)).routes(routes!(get_health_v1)).routes(routes!(get_info)).routes(routes!(get_logs))
+    OpenApiRouter::new()
+        .routes(routes!(get_health))
+        .routes(routes!(get_health_v1))
+        .routes(routes!(get_info))
+        .routes(routes!(get_logs))
 }
 
 /// How the desk is

@@ -18,7 +18,10 @@ use utoipa_axum::routes;
 const BROKEN: &str = "hotdesk-film-broken";
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(start_recording, get_recording, delete_recording)).routes(routes!(stop_recording)).routes(routes!(get_film))
+    OpenApiRouter::new()
+        .routes(routes!(start_recording, get_recording, delete_recording))
+        .routes(routes!(stop_recording))
+        .routes(routes!(get_film))
 }
 
 /// Begin a film
