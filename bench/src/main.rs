@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! {"do":"paint","what":"full"}                         the whole screen changes
-//! {"do":"paint","what":"part"}                         a hundredth of it changes
+//! {"do":"paint","what":"part"}                         a hundredth of it changes: a box, or a "line"
 //! {"do":"unpaint"}                                     the painted window goes away
 //! {"do":"get","path":"/screenshot"}                    → {"ms":0.4,"bytes":553000,"status":200}
 //! {"do":"post","path":"/execute","body":{…}}

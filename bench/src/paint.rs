@@ -16,7 +16,9 @@ use x11rb::wrapper::ConnectionExt as _;
 pub(crate) enum What {
     /// Every pixel.
     Full,
-    /// A hundredth of the pixels: a tenth of the width, a tenth of the height.
+    /// A hundredth of the pixels as a line of text: the whole width, a hundredth of the height.
+    Line,
+    /// A hundredth of the pixels as a box: a tenth of the width, a tenth of the height.
     Part,
 }
 
@@ -61,6 +63,7 @@ impl Painter {
         let picture = self.pictures[self.turn % 2];
         let (x, y, width, height) = match what {
             What::Full => (0, 0, self.width, self.height),
+            What::Line => (0, self.height as i16 / 3, self.width, self.height.div_ceil(100)),
             What::Part => (self.width as i16 / 3, self.height as i16 / 3, self.width / 10, self.height / 10),
         };
         self.connection.copy_area(picture, self.window, self.gc, x, y, x, y, width, height)?;

@@ -4,7 +4,7 @@ use nix::libc;
 
 /// Larger blocks are mapped one by one and so go back to the system at once. Pictures are of this size;
 /// kept in the heap they leave holes that never close.
-const MAPPED_FROM: libc::c_int = 256 * 1024;
+const MAPPED_FROM: libc::c_int = 2 * 1024 * 1024;
 
 /// Every arena keeps what its threads once needed, and there are not more cores at work than this.
 const ARENAS: libc::c_int = 2;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// With fewer tasks than this, waking a second thread costs more than it brings.
-const WORTH_A_THREAD: usize = 12;
+const WORTH_A_THREAD: usize = 5;
 
 /// Does the task of a number.
 pub(crate) type Work = Arc<dyn Fn(&mut Packer, usize) -> Result<Chunk> + Send + Sync>;
