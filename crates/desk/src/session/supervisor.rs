@@ -19,15 +19,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The pauses before a part is started again: at once the first time, so that a single death is
-/// healed in no time; never longer than 5 s, because nobody gives up here.
-const PAUSES: [Duration; 6] = [
-    Duration::ZERO,
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
+/// healed in no time; never longer than 1 s, so that a part
+/// that is killed again and again is still back within 2 s each time.
+const PAUSES: [Duration; 4] = [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(300), Duration::from_secs(1)];
 /// Who was of use for that long was well; its next death is a first one again.
 const WELL_AFTER: Duration = Duration::from_secs(2);
 
