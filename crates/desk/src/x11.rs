@@ -155,9 +155,7 @@ pub(crate) mod tests {
 
         /// Kills the X server and starts another one on the same number.
         pub(crate) fn restart(&mut self) {
-            for child in self.children.drain(..).rev() {
-                end(child);
-            }
+            self.kill();
             self.children.push(start_server(self.place.display.number));
         }
 
@@ -168,7 +166,7 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn kill(&mut self) {
-            for child in self.children.drain(..) {
+            for child in self.children.drain(..).rev() {
                 end(child);
             }
         }
@@ -197,9 +195,11 @@ pub(crate) mod tests {
 
     impl Drop for TestDisplay {
         fn drop(&mut self) {
-            for child in self.children.drain(..).rev() {
-                end(child);
-            }
+            self.kill();
+            // A server that is killed leaves these behind.
+            let number = self.place.display.number;
+            let _ = std::fs::remove_file(format!("/tmp/.X11-unix/X{number}"));
+            let _ = std::fs::remove_file(format!("/tmp/.X{number}-lock"));
         }
     }
 

@@ -282,6 +282,23 @@ fn many_characters() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lent_keycodes_are_given_back() {
+    let display = TestDisplay::bare();
+    let witness = Witness::new(&display);
+    let map = || witness.client.connection.get_keyboard_mapping(8, 248).unwrap().reply().unwrap().keysyms;
+    let before = map();
+    let input = Input::new(display.place.clone());
+    input.perform(types("日本")).await.unwrap();
+    let lent = map();
+    assert!(lent.contains(&0x0100_65e5) && lent.contains(&0x0100_672c));
+    // Again needs nothing new.
+    input.perform(types("本日")).await.unwrap();
+    assert_eq!(map(), lent);
+    drop(input);
+    assert_eq!(map(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn any_text_reaches_a_program() {
     let display = TestDisplay::managed();
     for text in [

@@ -73,6 +73,8 @@ async fn write_clipboard(
 ) -> Result<StatusCode> {
     let named = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().map(str::to_owned)).transpose();
     let named = named.map_err(|_| Error::Invalid("the content type is not ASCII".into()))?;
+    // What curl says of any body if nobody tells it better.
+    let named = named.filter(|kind| kind != "application/x-www-form-urlencoded");
     let kind = query.r#type.or(named).unwrap_or_else(|| TEXT.to_owned());
     clipboard.set(query.selection, Content { kind, bytes }).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -28,6 +28,9 @@ async fn contents_go_up_and_down_as_they_are() {
     assert_eq!(send(&clipboard, "GET", here, None, b"").await, (200, TEXT.into(), "Grüße".into()));
     assert_eq!(send(&clipboard, "GET", "/v1/clipboard?selection=primary", None, b"").await.0, 404);
 
+    assert_eq!(send(&clipboard, "PUT", here, Some("application/x-www-form-urlencoded"), b"by curl").await.0, 204);
+    assert_eq!(send(&clipboard, "GET", here, None, b"").await.2, b"by curl");
+
     // Larger than what axum takes by itself.
     let picture = vec![0x5a; 3 << 20];
     assert_eq!(send(&clipboard, "PUT", here, Some("image/png"), &picture).await.0, 204);
