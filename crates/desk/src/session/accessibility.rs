@@ -19,6 +19,8 @@ use zbus::zvariant::Value;
 const NAME: WellKnownName<'static> = WellKnownName::from_static_str_unchecked("org.a11y.Bus");
 /// One start of a small program; a machine that needs longer is stuck.
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// Pause after it went: if the session bus went with it, that is known by then.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Attempts in a row after which it is said to be missing; it is still asked for, but rarely.
@@ -40,7 +42,7 @@ pub(crate) async fn watch_over(mut part: PartHandle, mut bus: watch::Receiver<Up
                         sleep(LONG_PAUSE).await;
                     } else {
                         part.healing(&why);
-                        sleep(PAUSE * failures.min(1)).await;
+                        sleep(if was_up { SHORT_PAUSE } else { PAUSE }).await;
                     }
                     continue;
                 }

@@ -10,6 +10,8 @@
 use super::board::{PartHandle, Up};
 use super::child::{Running, Spec, describe};
 use crate::place::Place;
+use nix::sys::signal::Signal;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,7 +217,7 @@ async fn live<S: Service>(
                 Ok(status) => {
                     // The last words are on their way through a pipe; they rarely take a millisecond.
                     tokio::time::sleep(Duration::from_millis(1)).await;
-                    let last_words = if status.success() { None } else { part.board().log().last(part.name()) };
+                    let last_words = if spoke(status) { part.board().log().last(part.name()) } else { None };
                     let last_words = last_words.map(|words| format!(": {words}")).unwrap_or_default();
                     (format!("{}{last_words}", describe(status)), service.verdict(status, well_since.is_some()))
                 }
@@ -238,6 +240,12 @@ async fn live<S: Service>(
     };
     service.gone(pid);
     life
+}
+
+/// Whether what it wrote last tells why it ended. Who was ended from outside knew of nothing.
+fn spoke(status: ExitStatus) -> bool {
+    const FROM_OUTSIDE: [Signal; 4] = [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    !status.success() && !FROM_OUTSIDE.iter().any(|signal| status.signal() == Some(*signal as i32))
 }
 
 #[cfg(test)]
