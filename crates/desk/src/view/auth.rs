@@ -28,6 +28,12 @@ const LOCKED: Duration = Duration::from_secs(60);
 /// Addresses that are remembered. Who fills this from many addresses pushes out the oldest.
 const MOST_ADDRESSES: usize = 1024;
 
+/// Connections that have not shown yet who they are. More are not even greeted.
+const MOST_STRANGERS: usize = 64;
+
+/// And those of one address, so that it can't keep everybody else out.
+const MOST_STRANGERS_OF_ONE: usize = 16;
+
 /// A secret that is not shown in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
@@ -114,6 +120,42 @@ impl Guesses {
     }
 }
 
+/// Counts connections that have not shown yet who they are.
+#[derive(Debug, Default)]
+pub(super) struct Strangers(Mutex<HashMap<IpAddr, usize>>);
+
+/// One of them, until it is dropped.
+pub(super) struct Stranger<'a> {
+    all: &'a Strangers,
+    from: IpAddr,
+}
+
+impl Strangers {
+    /// None if there are too many, of this address or altogether.
+    pub(super) fn enter(&self, from: IpAddr) -> Option<Stranger<'_>> {
+        let from = network(from);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (total, here) = (all.values().sum::<usize>(), all.get(&from).copied().unwrap_or(0));
+        if total >= MOST_STRANGERS || here >= MOST_STRANGERS_OF_ONE {
+            return None;
+        }
+        all.insert(from, here + 1);
+        Some(Stranger { all: self, from })
+    }
+}
+
+impl Drop for Stranger<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(here) = all.get_mut(&self.from) {
+            *here -= 1;
+            if *here == 0 {
+                all.remove(&self.from);
+            }
+        }
+    }
+}
+
 /// One customer of an IPv6 provider has at least 2⁶⁴ addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -165,6 +207,18 @@ mod tests {
         assert!(guesses.may_try(from, start + LOCKED), "counting begins anew");
         guesses.succeeded(from);
         assert!(guesses.lock().is_empty());
+    }
+
+    #[test]
+    fn one_address_can_not_take_all_places_of_strangers() {
+        let strangers = Strangers::default();
+        let address = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let mut inside: Vec<_> = (0..MOST_STRANGERS_OF_ONE).map(|_| strangers.enter(address(1)).unwrap()).collect();
+        assert!(strangers.enter(address(1)).is_none());
+        inside.extend((0..MOST_STRANGERS - MOST_STRANGERS_OF_ONE).map(|n| strangers.enter(address(n as u8 + 2)).unwrap()));
+        assert!(strangers.enter(address(200)).is_none());
+        inside.clear();
+        assert!(strangers.0.lock().unwrap().is_empty());
     }
 
     #[test]
