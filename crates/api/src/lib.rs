@@ -6,7 +6,9 @@
 pub mod access;
 pub mod action;
 pub mod clipboard;
+pub mod desk;
 pub mod file;
+pub mod fleet;
 pub mod health;
 pub mod problem;
 pub mod process;

@@ -1,0 +1,143 @@
+//! The fleet: pools, keys, limits, money.
+
+use crate::desk::{Policy, Resources};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Desks kept ready for a template.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolSpec {
+    pub template: String,
+    #[serde(default)]
+    pub provider: Option<String>,
+    /// At least so many are kept ready.
+    pub min: u32,
+    /// Never more than so many.
+    pub max: u32,
+    #[serde(default)]
+    pub resources: Resources,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    #[serde(flatten)]
+    pub spec: PoolSpec,
+    /// The number that demand asks for now, between `min` and `max`.
+    pub target: u32,
+    pub ready: u32,
+    pub filling: u32,
+    pub claims: u64,
+    pub misses: u64,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Scope {
+    Admin,
+    Project { project: String },
+    Desk { desk: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Key {
+    pub id: String,
+    pub name: String,
+    pub scope: Scope,
+    pub created_at: String,
+    pub expires_at: Option<String>,
+    pub revoked_at: Option<String>,
+    pub last_used_at: Option<String>,
+    /// Most desks at once with this key; none: the project's limit.
+    pub max_desks: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewKey {
+    pub name: String,
+    pub scope: Scope,
+    #[serde(default)]
+    pub ttl_s: u64,
+    #[serde(default)]
+    pub max_desks: Option<u32>,
+}
+
+/// A key and its secret, which is shown once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MadeKey {
+    pub key: Key,
+    pub secret: String,
+}
+
+/// Money spent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Costs {
+    pub currency: String,
+    pub total: f64,
+    pub today: f64,
+    pub by_project: BTreeMap<String, f64>,
+    pub by_day: BTreeMap<String, f64>,
+}
+
+/// What a project may spend in a day or in all; an alert at a share of it, a hard stop at the whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    pub project: String,
+    #[serde(default)]
+    pub per_day: Option<f64>,
+    #[serde(default)]
+    pub total: Option<f64>,
+    /// Share of the budget, 0 to 1, at which the webhook is called.
+    #[serde(default = "alert_share")]
+    pub alert_at: f64,
+    #[serde(default)]
+    pub webhook: Option<String>,
+}
+
+fn alert_share() -> f64 {
+    0.8
+}
+
+/// Numbers of the fleet at a glance.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FleetInfo {
+    pub version: String,
+    pub desks: BTreeMap<String, u32>,
+    pub max_desks: u32,
+    pub cpus: f32,
+    pub cpus_promised: f32,
+    pub memory_mib: u64,
+    pub memory_promised_mib: u64,
+    pub providers: Vec<ProviderInfo>,
+    pub default_policy: Policy,
+}
+
+/// A provider and what it can do here.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProviderInfo {
+    pub name: String,
+    pub ready: bool,
+    pub reason: String,
+    pub capabilities: Capabilities,
+}
+
+/// What a provider can do here; what it can't is refused before anything is spent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Capabilities {
+    pub reset: bool,
+    /// Snapshot of the file system.
+    pub snapshot: bool,
+    /// Snapshot and fork of the running desk, memory included; if not, why.
+    pub live_fork: bool,
+    pub live_fork_reason: String,
+    pub archive: bool,
+    pub network: bool,
+    pub cpu_limit: bool,
+    pub memory_limit: bool,
+    pub disk_limit: bool,
+    pub templates: Vec<String>,
+}

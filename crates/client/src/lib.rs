@@ -1,0 +1,1 @@
+//! The native API of a fleet as a Rust SDK.

@@ -1,0 +1,1 @@
+//! Many desks: states, store, scheduler, pools, life, limits and money.

@@ -1,0 +1,1 @@
+//! How the world reaches desks: the API, proxying, keys, metrics.

@@ -1,0 +1,1 @@
+//! What desks are made of: templates and root file systems.

@@ -1,0 +1,1 @@
+//! Desks as containers, through the Docker Engine API.

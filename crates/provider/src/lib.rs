@@ -1,0 +1,153 @@
+//! Where desks live: one trait, one module per provider.
+//!
+//! A provider does what it is told and remembers nothing that the fleet needs: the fleet's store says what
+//! should be, [`Provider::list`] what is. Every call can be repeated with the same id and has the effect of
+//! one call, because the fleet may die between a call and the note that it was made.
+
+pub mod docker;
+pub mod error;
+pub mod local;
+
+pub use error::{Error, Result};
+
+use async_trait::async_trait;
+use hotdesk_api::action::Size;
+use hotdesk_api::desk::Resources;
+use hotdesk_api::fleet::Capabilities;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tokio::sync::watch;
+
+/// What a desk should be. The same on every call for one desk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeskSpec {
+    /// Chosen by the fleet; lower-case letters, digits and dashes, at most 40.
+    pub id: String,
+    pub template: String,
+    /// A snapshot of this provider to start from.
+    pub snapshot: Option<SnapshotRef>,
+    pub resources: Resources,
+    pub screen: Size,
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub network: bool,
+    pub vnc_password: Option<String>,
+    /// The desk's own token; its server refuses every request without it.
+    pub secret: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRef {
+    pub id: String,
+    pub memory: bool,
+}
+
+/// Where a running desk's server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Address {
+    Unix { path: PathBuf },
+    Tcp { addr: SocketAddr },
+}
+
+/// A desk that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    pub address: Address,
+    /// Whatever the provider wants to find again: process id, container id, …
+    pub handle: serde_json::Value,
+}
+
+/// What a provider finds when it looks: a desk of ours, running or not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    pub id: String,
+    pub running: bool,
+    pub placed: Option<Placed>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Seconds of CPU since the desk was started.
+    pub cpu_s: f64,
+    pub memory_bytes: u64,
+    pub disk_bytes: u64,
+    pub processes: u32,
+}
+
+/// One line of `hotdesk doctor`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    pub what: String,
+    pub good: bool,
+    /// What was found, what is used instead.
+    pub detail: String,
+    /// The one line that fixes it.
+    pub fix: Option<String>,
+}
+
+/// Tells which stage a slow step is in.
+#[derive(Clone)]
+pub struct Progress(watch::Sender<String>);
+
+impl Progress {
+    pub fn new() -> (Self, watch::Receiver<String>) {
+        let (sender, receiver) = watch::channel(String::new());
+        (Self(sender), receiver)
+    }
+
+    pub fn stage(&self, stage: impl Into<String>) {
+        self.0.send_replace(stage.into());
+    }
+}
+
+/// A place where desks can live.
+#[async_trait]
+pub trait Provider: Send + Sync + 'static {
+    fn name(&self) -> &'static str;
+
+    /// What works here. Cheap: probed once, remembered.
+    async fn capabilities(&self) -> Capabilities;
+
+    /// What works here and what would fix the rest, for people.
+    async fn check(&self) -> Vec<Check>;
+
+    /// Whether the template can be used, and what is missing; called before anything is spent.
+    async fn prepare(&self, template: &str, progress: &Progress) -> Result<()>;
+
+    /// Makes the desk and starts it. A desk of that id that already runs is returned as it is.
+    async fn create(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed>;
+
+    /// Starts a stopped desk with the files it had.
+    async fn start(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed>;
+
+    /// Ends its programs, keeps its files. A stopped or unknown desk is no error.
+    async fn stop(&self, id: &str) -> Result<()>;
+
+    /// Back to the template (or snapshot), running.
+    async fn reset(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed>;
+
+    /// Removes everything of the desk. An unknown desk is no error.
+    async fn delete(&self, id: &str) -> Result<()>;
+
+    /// Everything of this fleet that exists here.
+    async fn list(&self) -> Result<Vec<Found>>;
+
+    async fn usage(&self, id: &str) -> Result<Usage>;
+
+    /// Saves the desk under a snapshot's id; with `memory` also its programs, without stopping it for long. Returns its size in bytes.
+    async fn snapshot(&self, id: &str, snapshot: &str, memory: bool) -> Result<u64>;
+
+    async fn delete_snapshot(&self, snapshot: &str) -> Result<()>;
+
+    /// Ids of the snapshots that exist here.
+    async fn snapshots(&self) -> Result<Vec<String>>;
+
+    /// Writes a stopped desk's files as a tar stream into `to` (a pipe or a file).
+    async fn export(&self, id: &str, to: &Path) -> Result<()>;
+
+    /// Makes a stopped desk out of such a stream.
+    async fn import(&self, spec: &DeskSpec, from: &Path) -> Result<()>;
+}

@@ -1,0 +1,1 @@
+//! Desks in namespaces of their own on this machine, without any daemon.
