@@ -1,1 +1,31 @@
-//! Many desks: states, store, scheduler, pools, life, limits and money.
+//! Many desks: states, store, scheduler, pools, life, limits and money. Knows no HTTP and no vendor.
+//!
+//! ```text
+//!   gateway ──► Fleet ──► admission (limits, budgets) ──► store ◄── reconcile (what should be = what is?)
+//!                 │                                         ▲               │
+//!                 └──► one driver per desk ─────────────────┴──► provider ◄─┘
+//! ```
+//!
+//! Every change of state is written to the store before it is acted on, and every step can be repeated, so a
+//! fleet that is killed at any moment carries on where it was: the store says what was begun, the providers say
+//! what exists, and `reconcile` makes them equal.
+
+pub mod archive;
+pub mod clock;
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod keys;
+pub mod life;
+pub mod limits;
+pub mod money;
+pub mod pools;
+pub mod reconcile;
+pub mod state;
+pub mod store;
+
+mod fleet;
+
+pub use config::Config;
+pub use error::{Error, Result};
+pub use fleet::{Fleet, Filter, Who};

@@ -1,0 +1,1 @@
+//! Stopped desks in object storage: streamed, checksummed, and back.

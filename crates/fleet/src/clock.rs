@@ -1,0 +1,1 @@
+//! Time, so that tests can turn it.

@@ -1,0 +1,1 @@
+//! One driver per desk: takes its steps in order, writes each down first.

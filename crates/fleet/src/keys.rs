@@ -1,0 +1,1 @@
+//! Keys: made, hashed, scoped, rotated, revoked.

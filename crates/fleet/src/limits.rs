@@ -1,0 +1,1 @@
+//! Admission: what may be made, before anything is spent.

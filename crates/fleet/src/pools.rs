@@ -1,0 +1,1 @@
+//! Desks kept ready.
