@@ -92,8 +92,20 @@ pub struct NewDesk {
     pub vnc_password: Option<String>,
     /// Whether the desk may reach the outside (never the host or other desks).
     pub network: Option<bool>,
+    /// Only for keys of the whole fleet: whose desk it is (default: `default`).
+    pub project: Option<String>,
     /// Wait for a free place instead of a refusal when a limit is reached, so many seconds.
     pub queue_s: u64,
+}
+
+/// What of a desk can be changed while it lives. What is left out stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeskChange {
+    pub name: Option<String>,
+    /// A value of `null` removes the label.
+    pub labels: BTreeMap<String, Option<String>>,
+    pub policy: Option<Policy>,
 }
 
 /// A desk.

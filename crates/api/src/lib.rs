@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod action;
+pub mod activity;
 pub mod clipboard;
 pub mod desk;
 pub mod file;

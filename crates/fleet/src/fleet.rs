@@ -2,10 +2,10 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::store::{Record, Store};
-use hotdesk_api::desk::{Desk, Event, NewDesk, Snapshot, State};
+use crate::store::Store;
+use hotdesk_api::desk::{Desk, DeskChange, Event, NewDesk, Snapshot, State};
 use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, Pool, PoolSpec, Scope};
-use hotdesk_provider::{Address, Provider};
+use hotdesk_provider::{Door, Provider, Usage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,8 +93,18 @@ impl Fleet {
         Err(Error::Invalid("extend".into()))
     }
 
-    pub async fn label(&self, who: &Who, id: &str, labels: BTreeMap<String, String>) -> Result<Desk> {
-        Err(Error::Invalid("label".into()))
+    /// Changes name, labels (a value of `null` removes one) and policy.
+    pub async fn update(&self, who: &Who, id: &str, change: DeskChange) -> Result<Desk> {
+        Err(Error::Invalid("update".into()))
+    }
+
+    pub async fn usage(&self, who: &Who, id: &str) -> Result<Usage> {
+        Err(Error::Invalid("usage".into()))
+    }
+
+    /// What the desk's server printed, as far as its provider keeps it.
+    pub async fn logs(&self, who: &Who, id: &str, lines: usize) -> Result<String> {
+        Err(Error::Invalid("logs".into()))
     }
 
     pub async fn snapshot(&self, who: &Who, id: &str, name: Option<String>, memory: bool) -> Result<Snapshot> {
@@ -115,8 +125,10 @@ impl Fleet {
     }
 
     /// Where a running desk is and the secret that opens it; counts as a sign of work.
-    pub async fn address(&self, who: &Who, id: &str) -> Result<(Address, String)> {
-        Err(Error::Invalid("address".into()))
+    ///
+    /// The gateway asks this for every request that it passes on, so it must not touch the store when nothing changed.
+    pub async fn door(&self, who: &Who, id: &str) -> Result<Door> {
+        Err(Error::Invalid("door".into()))
     }
 
     /// A live view or a long request: the desk is busy while the guard lives.
@@ -186,14 +198,11 @@ impl Fleet {
         self.store.ping().await
     }
 
+    /// Writes down who asked for what, and how it ended. Never waits for the disk; a line may be lost when the machine dies.
+    pub fn audit(&self, line: crate::store::Audit) {}
+
     /// For the records' own modules.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
-}
-
-/// What a client sees of a record.
-pub fn shown(record: &Record) -> Option<Desk> {
-    let _ = record;
-    None
 }

@@ -28,4 +28,4 @@ mod fleet;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use fleet::{Fleet, Filter, Who};
+pub use fleet::{Filter, Fleet, Who};

@@ -8,10 +8,10 @@ pub mod sqlite;
 
 use crate::error::Result;
 use async_trait::async_trait;
+use hotdesk_api::desk::Policy;
 use hotdesk_api::desk::{Event, Snapshot, State};
 use hotdesk_api::fleet::{Budget, Key, PoolSpec};
 use hotdesk_provider::{DeskSpec, Placed};
-use hotdesk_api::desk::Policy;
 use serde::{Deserialize, Serialize};
 
 /// Everything that is known of one desk. Times are milliseconds since 1970.

@@ -5,9 +5,11 @@
 //! one call, because the fleet may die between a call and the note that it was made.
 
 pub mod docker;
+pub mod door;
 pub mod error;
 pub mod local;
 
+pub use door::{Address, Door};
 pub use error::{Error, Result};
 
 use async_trait::async_trait;
@@ -16,9 +18,22 @@ use hotdesk_api::desk::Resources;
 use hotdesk_api::fleet::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::sync::watch;
+
+/// What every provider on this machine is given.
+#[derive(Clone)]
+pub struct Context {
+    /// Names this fleet among others on the same machine, daemon or account: 8 letters and digits, made with the data directory.
+    /// Whatever a provider makes carries it, and whatever does not is not ours to remove.
+    pub fleet: String,
+    /// The provider's own directory, e.g. `DATA/local`.
+    pub data: PathBuf,
+    /// The `hotdesk` binary that desks run.
+    pub binary: PathBuf,
+    pub images: Arc<hotdesk_image::Library>,
+}
 
 /// What a desk should be. The same on every call for one desk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,14 +57,6 @@ pub struct DeskSpec {
 pub struct SnapshotRef {
     pub id: String,
     pub memory: bool,
-}
-
-/// Where a running desk's server is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Address {
-    Unix { path: PathBuf },
-    Tcp { addr: SocketAddr },
 }
 
 /// A desk that runs.
@@ -136,6 +143,9 @@ pub trait Provider: Send + Sync + 'static {
     async fn list(&self) -> Result<Vec<Found>>;
 
     async fn usage(&self, id: &str) -> Result<Usage>;
+
+    /// The last lines that the desk's server printed, of this start and the one before; also of a desk that did not come up.
+    async fn logs(&self, id: &str, lines: usize) -> Result<String>;
 
     /// Saves the desk under a snapshot's id; with `memory` also its programs, without stopping it for long. Returns its size in bytes.
     async fn snapshot(&self, id: &str, snapshot: &str, memory: bool) -> Result<u64>;

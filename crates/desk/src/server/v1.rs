@@ -1,11 +1,13 @@
 //! The native API.
 
 pub mod access;
+pub mod activity;
 mod attach;
 pub mod clipboard;
 pub mod files;
 pub mod health;
 pub mod input;
+pub mod ports;
 pub mod processes;
 pub mod recording;
 pub mod screen;
@@ -31,10 +33,12 @@ pub fn service() -> Router<Desk> {
 pub fn router() -> OpenApiRouter<Desk> {
     OpenApiRouter::new()
         .merge(access::router())
+        .merge(activity::router())
         .merge(clipboard::router())
         .merge(files::router())
         .merge(health::router())
         .merge(input::router())
+        .merge(ports::router())
         .merge(processes::router())
         .merge(recording::router())
         .merge(screen::router())

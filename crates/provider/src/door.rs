@@ -1,0 +1,180 @@
+//! The way into a desk: its server's address and the secret that opens it.
+
+use crate::{Error, Result};
+use hotdesk_api::activity::Activity;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+
+/// Room of `sun_path`, without its end.
+const LONGEST_SOCKET_PATH: usize = 107;
+/// Answers about a desk are small.
+const LARGEST_ANSWER: usize = 1 << 20;
+/// Pauses between two looks at a desk that starts: it takes 150 ms, so a look each few is worth it.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// Where a running desk's server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Address {
+    Unix { path: PathBuf },
+    Tcp { addr: SocketAddr },
+}
+
+/// An address and what opens it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Door {
+    pub address: Address,
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The short form of `/health`, which needs no secret.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    pub ready: bool,
+    pub stage: String,
+}
+
+impl Door {
+    /// Waits until the desk says that it is ready; `alive` says what ended it, if it did.
+    pub async fn wait_ready(
+        &self,
+        limit: Duration,
+        stage: impl Fn(&str),
+        mut alive: impl AsyncFnMut() -> Option<String>,
+    ) -> Result<()> {
+        let end = Instant::now() + limit;
+        let mut last = String::from("its server does not listen yet");
+        loop {
+            match self.health().await {
+                Ok(health) if health.ready => return Ok(()),
+                Ok(health) => {
+                    stage(&health.stage);
+                    last = health.stage;
+                }
+                Err(_) => {
+                    if let Some(end) = alive().await {
+                        return Err(Error::NotReady(end));
+                    }
+                }
+            }
+            if Instant::now() > end {
+                return Err(Error::NotReady(format!("after {} s it was still at: {last}", limit.as_secs())));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub async fn health(&self) -> Result<Health> {
+        self.get("/health").await
+    }
+
+    /// Signs of work.
+    pub async fn activity(&self) -> Result<Activity> {
+        self.get("/v1/activity").await
+    }
+
+    /// One small answer as JSON, whatever its status.
+    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk did not answer {path}: {e}"));
+        let ask = async {
+            let stream = self.address.connect().await.map_err(|e| failed(&e))?;
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
+            let connection = tokio::spawn(connection);
+            let request = Request::get(path)
+                .header("host", "desk")
+                .header("authorization", format!("Bearer {}", self.secret))
+                .body(Empty::<Bytes>::new())
+                .map_err(|e| failed(&e))?;
+            let answer = sender.send_request(request).await.map_err(|e| failed(&e))?;
+            let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.map_err(|e| failed(&e))?.to_bytes();
+            connection.abort();
+            serde_json::from_slice(&body).map_err(|e| failed(&e))
+        };
+        tokio::time::timeout(Duration::from_secs(5), ask).await.map_err(|_| failed(&"no answer in 5 s"))?
+    }
+}
+
+impl Address {
+    pub async fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix { path } => connect_unix(path).await.map(Stream::Unix),
+            Self::Tcp { addr } => {
+                let stream = TcpStream::connect(addr).await?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+}
+
+/// A path that is too long for the system's address is reached by way of its directory.
+async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    if path.as_os_str().len() <= LONGEST_SOCKET_PATH {
+        return UnixStream::connect(path).await;
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let directory = std::fs::File::open(directory)?;
+    UnixStream::connect(Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)).await
+}
+
+/// A connection to a desk.
+#[derive(Debug)]
+pub enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
+            Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Unix(s) => Pin::new(s).poll_write(cx, data),
+            Self::Tcp(s) => Pin::new(s).poll_write(cx, data),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(s) => Pin::new(s).poll_flush(cx),
+            Self::Tcp(s) => Pin::new(s).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+        }
+    }
+}
