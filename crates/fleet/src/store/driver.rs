@@ -34,8 +34,9 @@ pub trait Transaction: Send {
     async fn rows(&mut self, statement: &'static str, values: Vec<Value>) -> Result<Vec<Row>>;
     /// Returns the number of rows that it changed.
     async fn run(&mut self, statement: &'static str, values: Vec<Value>) -> Result<u64>;
-    /// Without it, everything is undone.
+    /// Without it, everything is undone, now ([`Transaction::undo`]) or soon (drop).
     async fn commit(self) -> Result<()>;
+    async fn undo(self);
 }
 
 /// What a statement takes and gives.

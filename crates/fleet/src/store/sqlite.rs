@@ -122,4 +122,9 @@ impl Transaction for Turn {
     async fn commit(self) -> Result<()> {
         self.transaction.commit().await.map_err(fault)
     }
+
+    async fn undo(self) {
+        // A transaction that can't even be undone went with its connection.
+        let _ = self.transaction.rollback().await;
+    }
 }

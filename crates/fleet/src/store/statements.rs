@@ -56,20 +56,26 @@ const PRUNE: [&str; 7] = [
 impl<D: Driver> Store for D {
     async fn insert(&self, record: &Record, event: Event) -> Result<()> {
         let mut transaction = self.begin(Durability::Full).await?;
-        add_desk(&mut transaction, record).await?;
-        let event = add_event::<D>(&mut transaction, event).await;
-        finish(self, transaction, event).await.map(drop)
+        let result = async {
+            add_desk(&mut transaction, record).await?;
+            add_event::<D>(&mut transaction, event).await
+        };
+        let result = result.await;
+        tell(self, transaction, result).await.map(drop)
     }
 
     async fn insert_once(&self, record: &Record, event: Event, once: Once<'_>) -> Result<Option<String>> {
         let mut transaction = self.begin(Durability::Full).await?;
-        if let Some(before) = answer(&mut transaction, once, &record.id).await? {
-            return Ok(Some(before));
-        }
-        add_desk(&mut transaction, record).await?;
-        let event = add_event::<D>(&mut transaction, event).await;
-        finish(self, transaction, event).await?;
-        Ok(None)
+        let result = async {
+            let before = answer(&mut transaction, once, &record.id).await?;
+            if before.is_none() {
+                add_desk(&mut transaction, record).await?;
+                add_event::<D>(&mut transaction, event).await?;
+            }
+            Ok(before)
+        };
+        let result = result.await;
+        tell(self, transaction, result).await
     }
 
     async fn update(&self, record: &Record, event: Option<Event>) -> Result<i64> {
@@ -78,9 +84,13 @@ impl<D: Driver> Store for D {
 
     async fn update_and_spend(&self, record: &Record, event: Option<Event>, spends: &[Spend]) -> Result<i64> {
         let mut transaction = self.begin(Durability::Full).await?;
-        let version = change_desk(&mut transaction, record).await?;
-        write_along(self, transaction, Along { event, spends: spends.to_vec() }).await?;
-        Ok(version)
+        let result = async {
+            let version = change_desk(&mut transaction, record).await?;
+            write_along::<D>(&mut transaction, Along { event, spends: spends.to_vec() }).await?;
+            Ok(version)
+        };
+        let result = result.await;
+        tell(self, transaction, result).await
     }
 
     async fn desk(&self, id: &str) -> Result<Option<Record>> {
@@ -104,24 +114,8 @@ impl<D: Driver> Store for D {
 
     async fn claim_with(&self, pool: &str, once: Option<Once<'_>>, change: Change<'_>) -> Result<Claimed> {
         let mut transaction = self.begin(Durability::Full).await?;
-        // The answer is looked for first, so that an empty pool does not hide it; it can only be written when the desk is known.
-        if let Some(once) = once
-            && let Some(row) = transaction.rows(ANSWER, vec![once.scope.into(), once.key.into()]).await?.first()
-        {
-            return Ok(Claimed::Before(row.text(0)?.to_owned()));
-        }
-        let rows = transaction.rows(D::CLAIM, vec![pool.into()]).await?;
-        let Some(mut desk) = rows.first().map(record).transpose()? else { return Ok(Claimed::Empty) };
-        if let Some(once) = once
-            && let Some(before) = answer(&mut transaction, once, &desk.id).await?
-        {
-            return Ok(Claimed::Before(before));
-        }
-        desk.pool = None;
-        let along = change(&mut desk);
-        desk.version = change_desk(&mut transaction, &desk).await?;
-        write_along(self, transaction, along).await?;
-        Ok(Claimed::Desk(Box::new(desk)))
+        let result = claim::<D>(&mut transaction, pool, once, change).await;
+        tell(self, transaction, result).await
     }
 
     async fn lease(&self, desk: &str, owner: &str, ttl_ms: i64) -> Result<bool> {
@@ -137,8 +131,8 @@ impl<D: Driver> Store for D {
         let mut transaction = self.begin(Durability::Lazy).await?;
         let statement =
             "UPDATE leases SET until_ms = (SELECT now_ms FROM clock) + $2 WHERE owner = $1 AND what LIKE 'desk:%' RETURNING what";
-        let rows = transaction.rows(statement, vec![owner.into(), ttl_ms.into()]).await?;
-        transaction.commit().await?;
+        let result = transaction.rows(statement, vec![owner.into(), ttl_ms.into()]).await;
+        let rows = end(transaction, result).await?;
         rows.iter().map(|row| Ok(row.text(0)?.trim_start_matches("desk:").to_owned())).collect()
     }
 
@@ -148,8 +142,8 @@ impl<D: Driver> Store for D {
 
     async fn event(&self, event: Event) -> Result<i64> {
         let mut transaction = self.begin(Durability::Full).await?;
-        let event = add_event::<D>(&mut transaction, event).await;
-        finish(self, transaction, event).await
+        let result = add_event::<D>(&mut transaction, event).await;
+        tell(self, transaction, result).await
     }
 
     async fn events(&self, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>> {
@@ -189,9 +183,8 @@ impl<D: Driver> Store for D {
 
     async fn remember(&self, scope: &str, key: &str, desk: &str) -> Result<Option<String>> {
         let mut transaction = self.begin(Durability::Full).await?;
-        let before = answer(&mut transaction, Once { scope, key }, desk).await?;
-        transaction.commit().await?;
-        Ok(before)
+        let result = answer(&mut transaction, Once { scope, key }, desk).await;
+        end(transaction, result).await
     }
 
     async fn remembered(&self, scope: &str, key: &str) -> Result<Option<String>> {
@@ -204,20 +197,24 @@ impl<D: Driver> Store for D {
         let revoked = key.key.revoked_at.as_deref().and_then(milliseconds);
         let ended = [expires, revoked].into_iter().flatten().min();
         let mut transaction = self.begin(Durability::Full).await?;
-        let change = number(&mut transaction, "keys").await?;
-        let values = vec![
-            key.key.id.as_str().into(),
-            key.hash.as_str().into(),
-            ended.into(),
-            i64::from(revoked.is_some()).into(),
-            i64::from(key.key.scope == Scope::Admin).into(),
-            change.into(),
-            json(&key.key)?.into(),
-        ];
-        if transaction.run(PUT_KEY, values).await? == 0 {
-            return Err(Error::Conflict(format!("key {} is revoked; make a new one", key.key.id)));
-        }
-        transaction.commit().await
+        let result = async {
+            let change = number(&mut transaction, "keys").await?;
+            let values = vec![
+                key.key.id.as_str().into(),
+                key.hash.as_str().into(),
+                ended.into(),
+                i64::from(revoked.is_some()).into(),
+                i64::from(key.key.scope == Scope::Admin).into(),
+                change.into(),
+                json(&key.key)?.into(),
+            ];
+            match transaction.run(PUT_KEY, values).await? {
+                0 => Err(Error::Conflict(format!("key {} is revoked; make a new one", key.key.id))),
+                _ => Ok(()),
+            }
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn keys(&self) -> Result<Vec<StoredKey>> {
@@ -235,11 +232,15 @@ impl<D: Driver> Store for D {
         let mut transaction = self.begin(Durability::Lazy).await?;
         let mut used: Vec<_> = used.iter().collect();
         used.sort();
-        for (id, at) in used {
-            let statement = "UPDATE keys SET used_ms = $2 WHERE id = $1 AND COALESCE(used_ms, 0) < $2";
-            transaction.run(statement, vec![id.as_str().into(), (*at).into()]).await?;
-        }
-        transaction.commit().await
+        let result = async {
+            for (id, at) in used {
+                let statement = "UPDATE keys SET used_ms = $2 WHERE id = $1 AND COALESCE(used_ms, 0) < $2";
+                transaction.run(statement, vec![id.as_str().into(), (*at).into()]).await?;
+            }
+            Ok(())
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn put_pool(&self, pool: &PoolSpec) -> Result<()> {
@@ -321,11 +322,15 @@ impl<D: Driver> Store for D {
 
     async fn audit_all(&self, lines: &[Audit]) -> Result<()> {
         let mut transaction = self.begin(Durability::Lazy).await?;
-        for line in lines {
-            let statement = "INSERT INTO audit (at_ms, body) VALUES ($1, $2)";
-            transaction.run(statement, vec![line.at_ms.into(), json(line)?.into()]).await?;
-        }
-        transaction.commit().await
+        let result = async {
+            for line in lines {
+                let statement = "INSERT INTO audit (at_ms, body) VALUES ($1, $2)";
+                transaction.run(statement, vec![line.at_ms.into(), json(line)?.into()]).await?;
+            }
+            Ok(())
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn audits(&self, limit: u32) -> Result<Vec<Audit>> {
@@ -403,18 +408,41 @@ fn taken(error: Error, record: &Record) -> Error {
     }
 }
 
-async fn write_along<D: Driver>(driver: &D, mut transaction: D::Transaction, along: Along) -> Result<()> {
+async fn claim<D: Driver>(
+    transaction: &mut D::Transaction,
+    pool: &str,
+    once: Option<Once<'_>>,
+    change: Change<'_>,
+) -> Result<Claimed> {
+    // The answer is looked for first, so that an empty pool does not hide it; it can only be written when the desk is known.
+    if let Some(once) = once
+        && let Some(row) = transaction.rows(ANSWER, vec![once.scope.into(), once.key.into()]).await?.first()
+    {
+        return Ok(Claimed::Before(row.text(0)?.to_owned()));
+    }
+    let rows = transaction.rows(D::CLAIM, vec![pool.into()]).await?;
+    let Some(mut desk) = rows.first().map(record).transpose()? else { return Ok(Claimed::Empty) };
+    if let Some(once) = once
+        && let Some(before) = answer(transaction, once, &desk.id).await?
+    {
+        return Ok(Claimed::Before(before));
+    }
+    desk.pool = None;
+    let along = change(&mut desk);
+    desk.version = change_desk(transaction, &desk).await?;
+    write_along::<D>(transaction, along).await?;
+    Ok(Claimed::Desk(Box::new(desk)))
+}
+
+async fn write_along<D: Driver>(transaction: &mut D::Transaction, along: Along) -> Result<()> {
     let mut spends = along.spends;
     spends.sort_by(|a, b| (&a.project, &a.day).cmp(&(&b.project, &b.day)));
     for spend in spends {
         transaction.run(SPEND, vec![spend.project.into(), spend.day.into(), spend.micro.into()]).await?;
     }
     match along.event {
-        Some(event) => {
-            let event = add_event::<D>(&mut transaction, event).await;
-            finish(driver, transaction, event).await.map(drop)
-        }
-        None => transaction.commit().await,
+        Some(event) => add_event::<D>(transaction, event).await.map(drop),
+        None => Ok(()),
     }
 }
 
@@ -432,11 +460,22 @@ async fn add_event<D: Driver>(transaction: &mut D::Transaction, mut event: Event
     Ok(number)
 }
 
-async fn finish<D: Driver>(driver: &D, transaction: D::Transaction, event: Result<i64>) -> Result<i64> {
-    let number = event?;
-    transaction.commit().await?;
+/// Commits what worked and undoes what did not, before the answer: a lock that is still held would look like somebody else's.
+async fn end<T>(transaction: impl Transaction, result: Result<T>) -> Result<T> {
+    match result {
+        Ok(value) => transaction.commit().await.map(|()| value),
+        Err(error) => {
+            transaction.undo().await;
+            Err(error)
+        }
+    }
+}
+
+/// The same, and there may be new events.
+async fn tell<D: Driver, T>(driver: &D, transaction: D::Transaction, result: Result<T>) -> Result<T> {
+    let value = end(transaction, result).await?;
     driver.news().send_modify(|count| *count += 1);
-    Ok(number)
+    Ok(value)
 }
 
 async fn number(transaction: &mut impl Transaction, counter: &'static str) -> Result<i64> {
@@ -457,23 +496,25 @@ async fn answer(transaction: &mut impl Transaction, once: Once<'_>, desk: &str) 
 async fn hold<D: Driver>(driver: &D, what: &str, owner: &str, ttl_ms: i64, desk: Option<&str>) -> Result<bool> {
     let values = || -> Vec<Value> { vec![what.into(), owner.into(), ttl_ms.into()] };
     let mut transaction = driver.begin(Durability::Lazy).await?;
-    let mut held = transaction.run(RENEW, values()).await? == 1 || transaction.run(TAKE, values()).await? == 1;
-    if !held {
-        held = transaction.run(TAKE_OVER, values()).await? == 1;
+    let result = async {
+        if transaction.run(RENEW, values()).await? == 1 || transaction.run(TAKE, values()).await? == 1 {
+            return Ok(true);
+        }
+        let held = transaction.run(TAKE_OVER, values()).await? == 1;
         if let (true, Some(desk)) = (held, desk) {
             transaction.run(FENCE, vec![desk.into()]).await?;
         }
-    }
-    transaction.commit().await?;
-    Ok(held)
+        Ok(held)
+    };
+    let result = result.await;
+    end(transaction, result).await
 }
 
 /// One statement in a transaction of its own.
 async fn alone<D: Driver>(driver: &D, durability: Durability, statement: &'static str, values: Vec<Value>) -> Result<u64> {
     let mut transaction = driver.begin(durability).await?;
-    let rows = transaction.run(statement, values).await?;
-    transaction.commit().await?;
-    Ok(rows)
+    let result = transaction.run(statement, values).await;
+    end(transaction, result).await
 }
 
 fn record(row: &Row) -> Result<Record> {

@@ -4,7 +4,7 @@ use super::databases::{Database, on_both};
 use super::{desk, event};
 use crate::error::Error;
 use crate::store::*;
-use hotdesk_api::desk::SnapshotState;
+use hotdesk_api::desk::{Resources, SnapshotState};
 use hotdesk_api::fleet::Scope;
 
 on_both!(
