@@ -1,0 +1,1 @@
+//! What each call promises when many come at once.
