@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::life::Look;
 use crate::limits::Admission;
 use crate::pools::Pools;
-use crate::store::{Audit, Record, Store};
+use crate::store::{Audit, Record, Spend, Store};
 use crate::telemetry;
 use crate::view::View;
 use hotdesk_api::desk::{Event, State};
@@ -24,8 +24,10 @@ use tokio_util::task::TaskTracker;
 
 /// A write that lost against another is tried again so often; each loss is somebody else's success.
 const WRITE_TRIES: u32 = 20;
-/// How soon changes made by another orchestrator are seen.
-const POLL: Duration = Duration::from_millis(500);
+/// How long the store is listened to at once.
+const LISTEN: Duration = Duration::from_secs(30);
+/// The pause after it did not answer.
+const AGAIN: Duration = Duration::from_millis(500);
 /// Events read at once.
 const EVENTS_AT_ONCE: u32 = 500;
 
@@ -47,8 +49,6 @@ pub(crate) struct Engine {
     pub(crate) events: broadcast::Sender<Event>,
     /// The number of the last event that was passed on.
     pub(crate) last_event: AtomicI64,
-    /// Something was written: there are events to pass on.
-    pub(crate) written: Notify,
     /// Reconcile is wanted before its next tick.
     pub(crate) wanted: Notify,
     /// Whether the first reconciliation is over.
@@ -60,6 +60,9 @@ pub(crate) struct Engine {
     /// All work ends where it is.
     pub(crate) killed: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// Held for as long as we are the only orchestrator.
+    #[expect(dead_code, reason = "it is its being open that counts")]
+    pub(crate) lock: Option<std::fs::File>,
 }
 
 /// Why a record is changed.
@@ -129,23 +132,19 @@ impl Engine {
             let mut record = Record::clone(&old);
             let Some(note) = change(&mut record)? else { return Ok(old) };
             let now = self.clock.now_ms();
-            self.settle(&old, &mut record, now);
+            let spends = self.settle(&old, &mut record, now);
             let event = note.told.then(|| {
                 let mut event = self.event(&record, note.kind, &note.by);
                 event.at = rfc3339(now);
                 event
             });
-            let told = event.is_some();
             let begun = tokio::time::Instant::now();
-            let answer = self.store.update(&record, event).await;
+            let answer = self.store.update_and_spend(&record, event, &spends).await;
             telemetry::store("update", begun.elapsed());
             match answer {
                 Ok(version) => {
                     record.version = version;
                     let record = self.apply(record).unwrap_or_else(|| entry.record());
-                    if told {
-                        self.written.notify_one();
-                    }
                     return Ok(record);
                 }
                 Err(Error::Conflict(why)) => {
@@ -165,10 +164,15 @@ impl Engine {
     }
 
     /// What goes with each change of state: its time, and the money until then.
-    fn settle(&self, old: &Record, record: &mut Record, now: i64) {
-        if old.state != record.state {
-            record.changed_ms = now.max(old.changed_ms + 1);
+    fn settle(&self, old: &Record, record: &mut Record, now: i64) -> Vec<Spend> {
+        if old.state == record.state {
+            return Vec::new();
         }
+        let state = std::mem::replace(&mut record.state, old.state);
+        let spends = self.settle_cost(record, now);
+        record.state = state;
+        record.changed_ms = now.max(old.changed_ms + 1);
+        spends
     }
 
     /// Takes a record into the view and lets everybody know who follows.
@@ -208,9 +212,8 @@ impl Engine {
             reason: reason.into(),
             by: by.into(),
         };
-        match self.store.event(event).await {
-            Ok(_) => self.written.notify_one(),
-            Err(e) => tracing::warn!(error = %e, kind, "an event was not written"),
+        if let Err(e) = self.store.event(event).await {
+            tracing::warn!(error = %e, kind, "an event was not written");
         }
     }
 
@@ -233,50 +236,54 @@ impl Engine {
     /// Passes on what was written, by us or by another orchestrator, in the order of its numbers.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
-            tokio::select! {
+            let after = self.last_event.load(Ordering::Relaxed);
+            let events = tokio::select! {
+                events = self.store.changed(after, EVENTS_AT_ONCE, LISTEN) => events,
                 () = self.closing.cancelled() => return,
-                () = self.written.notified() => {}
-                () = tokio::time::sleep(POLL), if !self.alone => {}
-            }
-            while let Err(e) = self.follow_once().await {
+            };
+            let passed = match events {
+                Ok(events) => self.pass_on(events).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = passed {
                 tracing::warn!(error = %e, "the log of events can't be read; trying again");
                 tokio::select! {
                     () = self.closing.cancelled() => return,
-                    () = tokio::time::sleep(POLL) => {}
+                    () = tokio::time::sleep(AGAIN) => {}
                 }
             }
         }
     }
 
-    async fn follow_once(&self) -> Result<()> {
-        loop {
-            let after = self.last_event.load(Ordering::Relaxed);
-            let events = self.store.events(after, None, EVENTS_AT_ONCE).await?;
-            let more = events.len() == EVENTS_AT_ONCE as usize;
-            // Only the last word on each desk says how it is now.
-            let mut last: HashMap<&str, &Event> = HashMap::new();
-            for event in &events {
-                if let Some(desk) = event.desk.as_deref() {
-                    last.insert(desk, event);
-                }
+    async fn pass_on(&self, events: Vec<Event>) -> Result<()> {
+        // Only the last word on each desk says how it is now.
+        let mut last: HashMap<&str, &Event> = HashMap::new();
+        for event in &events {
+            if let Some(desk) = event.desk.as_deref() {
+                last.insert(desk, event);
             }
-            if !self.alone {
-                for (desk, event) in last {
-                    let known = self.view.get(desk).map(|e| e.record());
-                    let same = known.as_ref().is_some_and(|r| Some(r.state) == event.state && r.reason == event.reason);
-                    let ended = known.is_none() && event.state == Some(State::Deleted);
-                    if !same && !ended {
-                        self.refresh(desk).await?;
-                    }
-                }
+        }
+        for (desk, event) in last {
+            let known = self.view.get(desk).map(|e| e.record());
+            // Ours, most of the time. Or of a request that was dropped after its write, before we took note.
+            let same = known.as_ref().is_some_and(|r| Some(r.state) == event.state && r.reason == event.reason);
+            let ended = known.is_none() && matches!(event.state, None | Some(State::Deleted));
+            let changed = known.is_some() && event.kind == "changed" && !self.alone;
+            if changed || !(same || ended) {
+                self.refresh(desk).await?;
             }
-            for event in events {
-                self.last_event.store(event.number.max(after), Ordering::Relaxed);
-                let _ = self.events.send(event);
-            }
-            if !more {
-                return Ok(());
-            }
+        }
+        for event in events {
+            self.last_event.fetch_max(event.number, Ordering::Relaxed);
+            let _ = self.events.send(event);
+        }
+        Ok(())
+    }
+
+    /// Gives back what a closing fleet still holds.
+    pub(crate) async fn release_all(&self) {
+        for id in self.holds.held() {
+            let _ = self.store.release(&id, &self.owner).await;
         }
     }
 

@@ -18,7 +18,7 @@
 //! A provider that does not answer loses nothing: its desks stay as they are, shown with the reason, until it is back.
 //! Snapshots are compared likewise ([`snapshots`]).
 
-mod snapshots;
+pub(crate) mod snapshots;
 
 use crate::clock::rfc3339;
 use crate::engine::{Engine, Note};

@@ -22,6 +22,13 @@ const FENCE: Duration = Duration::from_millis(4500);
 #[derive(Default)]
 pub(crate) struct Holds(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
+impl Holds {
+    /// The desks that are acted on.
+    pub(crate) fn held(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+}
+
 /// The right to act on one desk.
 pub(crate) struct Held {
     engine: Arc<Engine>,

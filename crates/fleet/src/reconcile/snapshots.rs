@@ -37,11 +37,19 @@ pub(super) async fn compare(engine: &Arc<Engine>, name: &str, provider: &Arc<dyn
     Ok(())
 }
 
-/// Whether a desk was made from it, and needs it to be reset or started.
-pub(crate) fn is_used(engine: &Engine, snapshot: &str) -> bool {
-    let mut used = false;
-    engine.view.for_each(|_, r| used |= r.spec.snapshot.as_ref().is_some_and(|s| s.id == snapshot));
+/// The desks that were made from it, and need it to be reset or started.
+pub(crate) fn users(engine: &Engine, snapshot: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    engine.view.for_each(|_, r| {
+        if r.spec.snapshot.as_ref().is_some_and(|s| s.id == snapshot) {
+            used.push(r.id.clone());
+        }
+    });
     used
+}
+
+fn is_used(engine: &Engine, snapshot: &str) -> bool {
+    !users(engine, snapshot).is_empty()
 }
 
 /// Whoever makes a snapshot holds its desk; if we can hold it, nobody does.
