@@ -1,5 +1,7 @@
 //! What all parts of a fleet share, and the one way in which a record is changed.
 
+mod services;
+
 use crate::clock::{Clock, rfc3339};
 use crate::config::Config;
 use crate::driver::Drivers;

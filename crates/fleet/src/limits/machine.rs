@@ -59,8 +59,8 @@ fn read(data: &Path) -> Has {
         cpus: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f32),
         memory_mib: kib("MemTotal").map_or(UNKNOWN_MIB, |k| k >> 10),
         free_memory_mib: kib("MemAvailable").map_or(UNKNOWN_MIB, |k| k >> 10),
-        disk_mib: disk.map_or(UNKNOWN_MIB, |d| mib(d.f_blocks, d.f_frsize)),
-        free_disk_mib: disk.map_or(UNKNOWN_MIB, |d| mib(d.f_bavail, d.f_frsize)),
+        disk_mib: disk.as_ref().map_or(UNKNOWN_MIB, |d| mib(d.f_blocks, d.f_frsize)),
+        free_disk_mib: disk.as_ref().map_or(UNKNOWN_MIB, |d| mib(d.f_bavail, d.f_frsize)),
     }
 }
 
