@@ -334,7 +334,7 @@ async fn alerts_are_noted_once(database: Database) {
     };
     assert!(store.put_alert(&alert).await.unwrap());
     assert!(!store.put_alert(&alert).await.unwrap());
-    assert_eq!(store.alerts().await.unwrap(), [alert.clone()]);
+    assert_eq!(store.alerts().await.unwrap(), std::slice::from_ref(&alert));
     store.alert_done(&alert.id).await.unwrap();
     assert_eq!(store.alerts().await.unwrap(), []);
     assert!(!store.put_alert(&alert).await.unwrap(), "told again");
