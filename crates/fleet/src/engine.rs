@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::driver::Drivers;
 use crate::driver::hold::Holds;
 use crate::error::{Error, Result};
+use crate::keys::Keys;
 use crate::life::Look;
 use crate::limits::Admission;
 use crate::pools::Pools;
@@ -36,6 +37,7 @@ const EVENTS_AT_ONCE: u32 = 500;
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) keys: Keys,
     pub(crate) providers: Providers,
     /// Names this process among the orchestrators of the fleet.
     pub(crate) owner: String,

@@ -68,6 +68,9 @@ pub(super) async fn act(engine: &Arc<Engine>, held: &Held, entry: &Arc<Entry>, r
     };
     engine.stage(entry, None);
     telemetry::step(record.state, &record.provider, result.is_ok(), begun.elapsed());
+    if let (State::Creating, Some(pool)) = (record.state, &record.pool) {
+        engine.pools.filled(pool, result.is_ok(), begun.elapsed());
+    }
     let written = match result {
         Ok(gain) => done(engine, record, gain).await,
         Err(Error::Provider(ProviderError::Unavailable { provider, reason })) if record.state != State::Creating => {

@@ -36,10 +36,6 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) async fn most_desks_of(&self, _key: &str) -> Result<Option<u32>> {
-        Ok(None)
-    }
-
     /// Counts the money until now, in the state that the record is in.
     pub(crate) fn settle_cost(&self, _record: &mut Record, _now_ms: i64) -> Vec<Spend> {
         Vec::new()

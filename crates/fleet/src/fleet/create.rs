@@ -147,7 +147,10 @@ impl Fleet {
         };
         let provider = match (&origin, &request.provider) {
             (Some(snapshot), Some(asked)) if *asked != snapshot.provider => {
-                return Err(Error::Invalid(format!("the snapshot {} is at {}; leave the provider out", snapshot.id, snapshot.provider)));
+                return Err(Error::Invalid(format!(
+                    "the snapshot {} is at {}; leave the provider out",
+                    snapshot.id, snapshot.provider
+                )));
             }
             (Some(snapshot), _) => engine.providers.choose(Some(&snapshot.provider))?,
             (None, asked) => engine.providers.choose(asked.as_deref())?,
@@ -162,7 +165,7 @@ impl Fleet {
         let mut wanted = Wanted {
             project: project.clone(),
             key: who.key.clone(),
-            key_max: engine.most_desks_of(&who.key).await?,
+            key_max: engine.keys.max_desks(&who.key),
             counted: true,
             cpu_and_memory: None,
             disk_mib: 0,
@@ -183,10 +186,9 @@ impl Fleet {
             }
         }
 
-        let template = origin.as_ref().map_or_else(
-            || request.template.clone().unwrap_or_else(|| engine.config.template.clone()),
-            |s| s.template.clone(),
-        );
+        let template = origin
+            .as_ref()
+            .map_or_else(|| request.template.clone().unwrap_or_else(|| engine.config.template.clone()), |s| s.template.clone());
         if origin.is_none() {
             prepared(engine, provider, &template).await?;
         }

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{Engine, Providers};
 use crate::error::{Error, Result};
+use crate::keys::Keys;
 use crate::life::{self, HttpLook, Look};
 use crate::limits::Admission;
 use crate::limits::machine::Machine;
@@ -85,6 +86,7 @@ impl Fleet {
             tasks: TaskTracker::new(),
             lock,
             config,
+            keys: Keys::open(Arc::clone(&store)).await?,
             store,
         });
         for record in engine.store.desks().await? {
@@ -117,6 +119,9 @@ impl Fleet {
         engine.killed.cancel();
         engine.tasks.wait().await;
         engine.release_all().await;
+        if let Err(e) = engine.keys.flush().await {
+            tracing::debug!(error = %e, "the last uses of keys were not written down");
+        }
         tracing::info!("the fleet is closed");
     }
 

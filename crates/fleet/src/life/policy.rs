@@ -1,7 +1,7 @@
 //! The clock of all policies: looks at desks, stops, archives and deletes them when it is time.
 
-use super::look::{described, look};
 use super::SAVE_EVERY_MS;
+use super::look::{described, look};
 use crate::clock::spoken;
 use crate::engine::{Engine, Note};
 use crate::state::{self, Intent, Next};
@@ -61,9 +61,7 @@ async fn save(engine: &Arc<Engine>) {
 async fn round(engine: &Arc<Engine>) {
     let now = engine.clock.now_ms();
     let due: Vec<_> = engine.view.all().into_iter().filter(|e| is_look_due(e, &e.record(), now)).collect();
-    futures_util::stream::iter(due)
-        .for_each_concurrent(LOOKS_AT_ONCE, |entry| async move { look(engine, &entry).await })
-        .await;
+    futures_util::stream::iter(due).for_each_concurrent(LOOKS_AT_ONCE, |entry| async move { look(engine, &entry).await }).await;
     for entry in engine.view.all() {
         if let Some((intent, reason)) = due_now(engine, &entry).await {
             enact(engine, &entry, intent, &reason).await;
