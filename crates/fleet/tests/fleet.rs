@@ -2,6 +2,14 @@
 
 #[path = "fleet/basics.rs"]
 mod basics;
+#[path = "fleet/chaos.rs"]
+mod chaos;
+#[path = "fleet/life.rs"]
+mod life;
+#[path = "fleet/limits.rs"]
+mod limits;
+#[path = "fleet/pools.rs"]
+mod pools;
 #[path = "fleet/reconcile.rs"]
 mod reconcile;
 

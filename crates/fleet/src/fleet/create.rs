@@ -158,7 +158,7 @@ impl Fleet {
         if let Some(reason) = engine.providers.away(provider.name()) {
             return Err(ProviderError::Unavailable { provider: provider.name(), reason }.into());
         }
-        engine.can_spend(&project).await?;
+        engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let capabilities = provider.capabilities().await;
         capable(provider.name(), &capabilities, &request)?;
         let queue = Duration::from_secs(request.queue_s);
@@ -285,7 +285,7 @@ async fn claim(
     let now = engine.clock.now_ms();
     let policy = engine.policy_of(&request);
     let change = |record: &mut Record| {
-        let spends = engine.settle_cost(record, now);
+        let spends = engine.money.settle(record, now);
         record.name.clone_from(&request.name);
         record.project.clone_from(&project);
         record.key.clone_from(&who.key);

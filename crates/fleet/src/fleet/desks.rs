@@ -289,7 +289,7 @@ async fn able(engine: &Engine, record: &Record, intent: Intent) -> Result<()> {
         Intent::Reset if !provider.capabilities().await.reset => unsupported("reset"),
         Intent::Archive if !provider.capabilities().await.archive => unsupported("archive"),
         Intent::Start if record.state == State::Stopped || record.state == State::Archived => {
-            engine.can_spend(&record.project).await
+            engine.money.can_spend(&record.project, engine.clock.now_ms()).await
         }
         _ => Ok(()),
     }
@@ -332,7 +332,7 @@ impl Engine {
             expires_at: record.expires_ms.map(rfc3339),
             idle_s: None,
             busy: None,
-            cost: self.cost_of(record),
+            cost: self.money.cost(record, self.clock.now_ms()),
             stage: None,
         }
     }

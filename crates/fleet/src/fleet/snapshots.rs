@@ -98,7 +98,7 @@ impl Fleet {
             asked => project_of(who, asked)?,
         };
         let engine = Arc::clone(&self.engine);
-        engine.can_spend(&project).await?;
+        engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let mut draft = Draft::new(&engine, &source.provider, &source.spec.template);
         draft.project.clone_from(&project);
         draft.key.clone_from(&who.key);

@@ -3,7 +3,7 @@
 use super::desks::may_see;
 use super::{Fleet, Who};
 use crate::error::{Error, Result};
-use crate::keys::Deed;
+use crate::keys::{Deed, On, may};
 use crate::limits::request;
 use crate::telemetry::word;
 use hotdesk_api::desk::Event;
@@ -122,19 +122,29 @@ impl Fleet {
         }
     }
 
+    /// What was spent: by the project of the key, or by all.
     pub async fn costs(&self, who: &Who) -> Result<Costs> {
-        let _ = who;
-        Ok(Costs { currency: self.engine.config.currency.clone(), ..Costs::default() })
+        let project = match &who.scope {
+            Scope::Admin => None,
+            Scope::Project { project } => Some(project.as_str()),
+            Scope::Desk { .. } => return Err(Error::Denied("this key is for one desk; that desk says what it cost".into())),
+        };
+        let live: Vec<_> = self.engine.view.all().iter().map(|e| e.record()).collect();
+        self.engine.money.costs(project, live.iter().map(AsRef::as_ref), self.engine.clock.now_ms()).await
     }
 
     pub async fn budgets(&self, who: &Who) -> Result<Vec<Budget>> {
-        who.rules()?;
-        self.engine.store.budgets().await
+        let budgets = self.engine.store.budgets().await?;
+        Ok(budgets.into_iter().filter(|b| may(who, Deed::See, On::Project(&b.project)).is_ok()).collect())
     }
 
+    /// A budget without limits is removed.
     pub async fn set_budget(&self, who: &Who, budget: Budget) -> Result<()> {
         who.rules()?;
-        self.engine.store.put_budget(&budget).await
+        let project = budget.project.clone();
+        self.engine.money.set_budget(&budget).await?;
+        self.engine.tell("budget", None, Some(&project), "the budget was changed", &who.name).await;
+        Ok(())
     }
 
     pub async fn info(&self) -> Result<FleetInfo> {
