@@ -235,8 +235,13 @@ async fn schedule(ops: Vec<Vec<Op>>, seed: u64, faults: f64, pool: bool) -> Resu
     result
 }
 
+/// Few for each run of the tests; `PROPTEST_CASES=5000` for a long night.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn store_and_reality_agree_whatever_happens(
