@@ -85,10 +85,10 @@ impl Held {
 
     /// Gives the right back, so that nobody has to wait for its end.
     pub(crate) async fn release(mut self) {
-        if !self.engine.alone {
-            if let Err(e) = self.engine.store.release(&self.id, &self.engine.owner).await {
-                tracing::debug!(desk = self.id, error = %e, "the lease was not given back; it runs out by itself");
-            }
+        if !self.engine.alone
+            && let Err(e) = self.engine.store.release(&self.id, &self.engine.owner).await
+        {
+            tracing::debug!(desk = self.id, error = %e, "the lease was not given back; it runs out by itself");
         }
         self.forget();
     }

@@ -135,7 +135,7 @@ impl Fleet {
                 made
             })
             .await?;
-        let entry = self.engine.view.get(&new).ok_or_else(|| Error::NotFound { what: "desk", id: new })?;
+        let entry = self.engine.view.get(&new).ok_or(Error::NotFound { what: "desk", id: new })?;
         Ok(self.engine.shown(&entry))
     }
 }
