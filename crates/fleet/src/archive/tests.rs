@@ -9,6 +9,7 @@ use rand::{Rng as _, SeedableRng as _};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
@@ -74,6 +75,8 @@ impl Server {
             .args(["-c", r#"cat; "$0" stop "$1"; rm -rf "$1""#])
             .arg(&script)
             .arg(&directory)
+            // Whoever ends the tests as a group must not end it too.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
