@@ -95,6 +95,9 @@ async fn upkeep(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
         tracing::warn!(error = %e, "the records could not be read anew");
     }
     if prune {
+        if let Err(e) = engine.sweep_archives().await {
+            tracing::warn!(error = %e, "remains of archives were not removed");
+        }
         let before = engine.clock.now_ms() - crate::clock::ms(crate::store::KEEP);
         match engine.store.prune(before).await {
             Ok(0) => {}

@@ -14,8 +14,8 @@ use crate::reconcile;
 use crate::store::{Audit, Store};
 use hotdesk_provider::Provider;
 use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -92,8 +92,13 @@ impl Fleet {
             config,
             keys: Keys::open(Arc::clone(&store)).await?,
             money,
+            archives: OnceLock::new(),
             store,
         });
+        if !engine.config.archive.is_empty() {
+            // A setting that is wrong is told now, not to the first desk that is archived.
+            engine.archives()?;
+        }
         for record in engine.store.desks().await? {
             engine.apply(record);
         }

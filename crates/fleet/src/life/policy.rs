@@ -138,7 +138,7 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
         }
         State::Stopped if policy.auto_archive_s > 0 && rested >= seconds_ms(policy.auto_archive_s) => {
             let provider = engine.providers.choose(Some(&record.provider)).ok()?;
-            let can = engine.can_archive() && provider.capabilities().await.archive;
+            let can = provider.capabilities().await.archive;
             can.then(|| (Intent::Archive, format!("stopped for {}", spoken(policy.auto_archive_s))))
         }
         _ => None,
