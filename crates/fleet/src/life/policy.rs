@@ -34,7 +34,7 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
             () = engine.closing.cancelled() => return,
             () = tokio::time::sleep(TICK) => {}
         }
-        save(&engine).await;
+        save(&engine, SAVE_EVERY_MS).await;
         if engine.leads("policy", LEAD).await {
             round(&engine).await;
             if counted.elapsed() >= COUNT_EVERY {
@@ -74,13 +74,13 @@ async fn count_money(engine: &Arc<Engine>) -> Result<()> {
     Ok(())
 }
 
-/// Writes down the signs of work that came through us.
-async fn save(engine: &Arc<Engine>) {
+/// Writes down the signs of work that came through us, if they are newer by so much than what is written.
+pub(crate) async fn save(engine: &Arc<Engine>, newer_ms: i64) {
     let now = engine.clock.now_ms();
     for entry in engine.view.all() {
         let record = entry.record();
         let active = entry.live.active_ms(now);
-        if record.state == State::Running && active - record.active_ms >= SAVE_EVERY_MS {
+        if record.state == State::Running && active - record.active_ms >= newer_ms {
             let saved = engine.change(&entry.id, |r| {
                 if r.active_ms >= active {
                     return Ok(None);
