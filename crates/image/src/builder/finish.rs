@@ -41,7 +41,9 @@ put() { # NUMBER MODE PATH
   install -m "$2" "$work/files/$1" "$tree$3"
 }
 check() { # WHAT COMMAND
-  chroot --userspec="$uid:$uid" "$tree" /usr/bin/env -i HOME="/home/$name" USER="$name" LANG=C.UTF-8 \
+  # With a home that goes away, so that a check leaves nothing.
+  mkdir -p "$tree/tmp/home" && chown "$uid:$uid" "$tree/tmp/home"
+  chroot --userspec="$uid:$uid" "$tree" /usr/bin/env -i HOME=/tmp/home USER="$name" LANG=C.UTF-8 \
     PATH=/usr/local/bin:/usr/bin:/bin /bin/sh -c "cd && $2" </dev/null >&2 || fail "check failed: $1"
 }
 "#;
