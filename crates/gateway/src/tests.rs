@@ -14,7 +14,7 @@ mod provider;
 mod seen;
 mod tls;
 
-use crate::{Address, Config, Gateway};
+use crate::{Config, Gateway};
 use desk::FakeDesk;
 use hotdesk_api::desk::Desk;
 use hotdesk_api::fleet::{MadeKey, NewKey, Scope};
@@ -57,7 +57,7 @@ impl World {
         let provider = Arc::new(FakeProvider::new(data.join("desks")));
         let settings = hotdesk_fleet::Config { data: data.clone(), ..Default::default() };
         let fleet = Fleet::open(settings, Arc::new(store), vec![provider.clone()]).await.unwrap();
-        let admin = fleet.admin_key().await;
+        let admin = admin_key(&data, &fleet).await;
         let images = Arc::new(hotdesk_image::Library::open(data.join("images")).unwrap());
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], ..config };
         let gateway = Gateway::bind(config, fleet.clone(), images).await.unwrap();
@@ -143,4 +143,9 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(tokio::time::Instant::now() < end, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+async fn admin_key(data: &std::path::Path, fleet: &Fleet) -> String {
+    let path = fleet.keyring().await.unwrap().admin(data).await.unwrap();
+    std::fs::read_to_string(path).unwrap().trim().to_owned()
 }
