@@ -6,6 +6,7 @@
 pub mod access;
 pub mod action;
 pub mod activity;
+pub mod calls;
 pub mod clipboard;
 pub mod desk;
 pub mod file;
