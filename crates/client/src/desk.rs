@@ -9,12 +9,12 @@ pub(crate) mod terminal;
 use crate::fleet::{AFTER_WAIT, asked, idempotency_key};
 use crate::socket::Tunnel;
 use crate::transport::{Call, Client};
-use crate::wire::{Done, Usage};
+use crate::wire::Done;
 use crate::{Error, Result};
-use hotdesk_api::desk::{DeskChange, NewDesk, Snapshot};
+use hotdesk_api::calls::{DeskUsage, ExtendDesk, ForkDesk, NewSnapshot};
+use hotdesk_api::desk::{DeskChange, Snapshot};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
-use serde::Serialize;
 use std::time::Duration;
 
 /// The longest wait that the fleet grants.
@@ -27,24 +27,6 @@ const SNAPSHOT: Duration = Duration::from_secs(600);
 pub struct Desk {
     client: Client,
     id: String,
-}
-
-/// How a desk is saved.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct SnapshotDesk {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// With its programs; where it can be had if left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<bool>,
-}
-
-/// How a desk is forked.
-#[derive(Debug, Clone, Default)]
-pub struct ForkDesk {
-    /// With its programs; where it can be had if left out.
-    pub memory: Option<bool>,
-    pub desk: NewDesk,
 }
 
 impl Desk {
@@ -112,14 +94,10 @@ impl Desk {
 
     /// Moves the end of its life.
     pub async fn extend(&self, by: Duration) -> Result<hotdesk_api::desk::Desk> {
-        #[derive(Serialize)]
-        struct By {
-            by_s: u64,
-        }
-        self.call(Method::POST, &["extend"]).json(&By { by_s: by.as_secs() })?.answer().await
+        self.call(Method::POST, &["extend"]).json(&ExtendDesk { by_s: by.as_secs() })?.answer().await
     }
 
-    pub async fn snapshot(&self, how: &SnapshotDesk) -> Result<Snapshot> {
+    pub async fn snapshot(&self, how: &NewSnapshot) -> Result<Snapshot> {
         self.call(Method::POST, &["snapshot"]).json(how)?.within(Some(SNAPSHOT)).answer().await
     }
 
@@ -137,7 +115,7 @@ impl Desk {
         step(self.call(Method::POST, &["fork"]).json(&body)?.header(HeaderName::from_static("idempotency-key"), key), wait).await
     }
 
-    pub async fn usage(&self) -> Result<Usage> {
+    pub async fn usage(&self) -> Result<DeskUsage> {
         self.call(Method::GET, &["usage"]).answer().await
     }
 

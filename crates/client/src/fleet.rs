@@ -3,8 +3,11 @@
 use crate::desk::Desk;
 use crate::events::Events;
 use crate::transport::Client;
-use crate::wire::{AuditLine, Budgets, Desks, Done, EventList, Keys, Lines, Pools, Snapshots, Template, Templates};
+use crate::wire::Done;
 use crate::{Error, Result};
+use hotdesk_api::calls::{
+    AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, PoolList, SnapshotList, TemplateInfo, TemplateList,
+};
 use hotdesk_api::desk::{Event, NewDesk, Snapshot, State};
 use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, Pool, PoolSpec};
 use rand::distr::{Alphanumeric, SampleString};
@@ -80,7 +83,7 @@ impl Client {
         for (name, value) in &filter.labels {
             call = call.query("label", format!("{name}={value}"));
         }
-        call.answer::<Desks>().await.map(|list| list.desks)
+        call.answer::<DeskList>().await.map(|list| list.desks)
     }
 
     pub async fn fleet(&self) -> Result<FleetInfo> {
@@ -107,7 +110,7 @@ impl Client {
     }
 
     pub async fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        self.get::<Snapshots>(&["v1", "snapshots"]).await.map(|list| list.snapshots)
+        self.get::<SnapshotList>(&["v1", "snapshots"]).await.map(|list| list.snapshots)
     }
 
     pub async fn delete_snapshot(&self, id: &str) -> Result<()> {
@@ -115,7 +118,7 @@ impl Client {
     }
 
     pub async fn pools(&self) -> Result<Vec<Pool>> {
-        self.get::<Pools>(&["v1", "pools"]).await.map(|list| list.pools)
+        self.get::<PoolList>(&["v1", "pools"]).await.map(|list| list.pools)
     }
 
     pub async fn set_pool(&self, pool: &PoolSpec) -> Result<Pool> {
@@ -127,7 +130,7 @@ impl Client {
     }
 
     pub async fn keys(&self) -> Result<Vec<Key>> {
-        self.get::<Keys>(&["v1", "keys"]).await.map(|list| list.keys)
+        self.get::<KeyList>(&["v1", "keys"]).await.map(|list| list.keys)
     }
 
     pub async fn make_key(&self, key: &NewKey) -> Result<MadeKey> {
@@ -148,7 +151,7 @@ impl Client {
     }
 
     pub async fn budgets(&self) -> Result<Vec<Budget>> {
-        self.get::<Budgets>(&["v1", "budgets"]).await.map(|list| list.budgets)
+        self.get::<BudgetList>(&["v1", "budgets"]).await.map(|list| list.budgets)
     }
 
     pub async fn set_budget(&self, budget: &Budget) -> Result<()> {
@@ -156,11 +159,11 @@ impl Client {
     }
 
     pub async fn audit(&self, limit: u32) -> Result<Vec<AuditLine>> {
-        self.call(Method::GET, &["v1", "audit"]).query("limit", limit).answer::<Lines>().await.map(|list| list.lines)
+        self.call(Method::GET, &["v1", "audit"]).query("limit", limit).answer::<AuditList>().await.map(|list| list.lines)
     }
 
-    pub async fn templates(&self) -> Result<Vec<Template>> {
-        self.get::<Templates>(&["v1", "templates"]).await.map(|list| list.templates)
+    pub async fn templates(&self) -> Result<Vec<TemplateInfo>> {
+        self.get::<TemplateList>(&["v1", "templates"]).await.map(|list| list.templates)
     }
 
     /// Builds a template where the fleet runs. Its stages come as events of the kind `template`.

@@ -29,15 +29,15 @@ mod socket;
 mod transport;
 mod wire;
 
+pub use desk::Desk;
 pub use desk::files::{Download, Upload};
 pub use desk::process::{Output, Program, ProgramInput, ProgramOutput};
 pub use desk::screen::Shot;
 pub use desk::terminal::{Keyboard, Screen, Shown, Terminal, ViewInput, ViewOutput};
-pub use desk::{Desk, ForkDesk, SnapshotDesk};
 pub use error::{Error, Refusal, Result};
 pub use events::Events;
 pub use fleet::{Create, Filter};
 pub use settings::{Found, Serve, Settings, Target, data_directories};
 pub use socket::Tunnel;
 pub use transport::{Builder, Call, Client};
-pub use wire::{AuditLine, Done, Template, Usage};
+pub use wire::Done;
