@@ -1,5 +1,28 @@
 //! The command line.
 
+use crate::commands::audit::AuditArgs;
+use crate::commands::budget::BudgetCommand;
+use crate::commands::costs::CostsArgs;
+use crate::commands::cp::CpArgs;
+use crate::commands::env::EnvArgs;
+use crate::commands::events::EventsArgs;
+use crate::commands::exec::ExecArgs;
+use crate::commands::extend::ExtendArgs;
+use crate::commands::fork::ForkArgs;
+use crate::commands::forward::ForwardArgs;
+use crate::commands::key::KeyCommand;
+use crate::commands::logs::LogsArgs;
+use crate::commands::ls::LsArgs;
+use crate::commands::new::NewArgs;
+use crate::commands::open::OpenArgs;
+use crate::commands::pool::PoolCommand;
+use crate::commands::provider::ProviderCommand;
+use crate::commands::set::SetArgs;
+use crate::commands::sh::ShArgs;
+use crate::commands::shot::ShotArgs;
+use crate::commands::snapshot::{SnapshotArgs, SnapshotsArgs};
+use crate::commands::steps::StepArgs;
+use crate::commands::top::TopArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 use hotdesk_desk::config::{
@@ -18,6 +41,69 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Make a desk
+    New(Box<NewArgs>),
+    /// List desks
+    Ls(LsArgs),
+    /// Take a picture of a desk
+    Shot(ShotArgs),
+    /// Run a program on a desk
+    Exec(ExecArgs),
+    /// Open a terminal on a desk
+    Sh(ShArgs),
+    /// Copy files to, from and between desks
+    Cp(CpArgs),
+    /// See a desk live
+    Open(OpenArgs),
+    /// Reach ports of a desk from this machine
+    Forward(ForwardArgs),
+    /// Show what a desk's server printed
+    Logs(LogsArgs),
+
+    /// Start stopped or archived desks
+    Start(StepArgs),
+    /// Stop desks; their files stay
+    Stop(StepArgs),
+    /// Put desks back to what they were made from
+    Reset(StepArgs),
+    /// Move stopped desks to the archive
+    Archive(StepArgs),
+    /// Let desks live longer
+    Extend(ExtendArgs),
+    /// Change name, labels and policy of a desk
+    Set(SetArgs),
+    /// Make a desk like another one, as it is right now
+    Fork(Box<ForkArgs>),
+    /// Save a desk
+    Snapshot(SnapshotArgs),
+    /// List and remove saved desks
+    Snapshots(SnapshotsArgs),
+    /// Delete desks
+    Rm(StepArgs),
+
+    /// Print the lines that point a client at the fleet
+    Env(EnvArgs),
+    /// Show what desks use right now
+    Top(TopArgs),
+    /// Show what happened in the fleet
+    Events(EventsArgs),
+    /// Keep desks ready
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Say who may use the fleet
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Say what projects may spend
+    #[command(subcommand)]
+    Budget(BudgetCommand),
+    /// Show money spent
+    Costs(CostsArgs),
+    /// Show who asked for what
+    Audit(AuditArgs),
+    /// Show where desks can live
+    #[command(subcommand)]
+    Provider(ProviderCommand),
+
     /// Run one desktop and serve it
     ///
     /// Starts an X server, a D-Bus session, accessibility and a window manager, keeps them alive, and offers
@@ -167,7 +253,7 @@ pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
         let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
         if empty { arg.env(None) } else { arg }
     };
-    command.mut_subcommands(|subcommand| subcommand.mut_args(forget))
+    command.mut_subcommands(|subcommand| without_empty_variables(subcommand.mut_args(forget)))
 }
 
 #[cfg(test)]

@@ -1,16 +1,25 @@
 //! The `hotdesk` binary: desktops for computer-use agents.
 
 mod args;
+mod commands;
 mod desk;
 mod doctor;
 mod exit;
+mod failure;
 mod init;
+mod live;
 mod memory;
 mod notify;
+mod out;
+mod picture;
+mod reach;
 mod reference;
+mod text;
+mod waiting;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};
+use commands::steps::Step;
 use exit::Exit;
 use std::process::ExitCode;
 
@@ -25,6 +34,34 @@ fn main() -> ExitCode {
         }
     };
     match cli.command {
+        Command::New(args) => commands::new::run(*args),
+        Command::Ls(args) => commands::ls::run(args),
+        Command::Shot(args) => commands::shot::run(args),
+        Command::Exec(args) => commands::exec::run(args),
+        Command::Sh(args) => commands::sh::run(args),
+        Command::Cp(args) => commands::cp::run(args),
+        Command::Open(args) => commands::open::run(args),
+        Command::Forward(args) => commands::forward::run(args),
+        Command::Logs(args) => commands::logs::run(args),
+        Command::Start(args) => commands::steps::run(Step::Start, args),
+        Command::Stop(args) => commands::steps::run(Step::Stop, args),
+        Command::Reset(args) => commands::steps::run(Step::Reset, args),
+        Command::Archive(args) => commands::steps::run(Step::Archive, args),
+        Command::Rm(args) => commands::steps::run(Step::Remove, args),
+        Command::Extend(args) => commands::extend::run(args),
+        Command::Set(args) => commands::set::run(args),
+        Command::Fork(args) => commands::fork::run(*args),
+        Command::Snapshot(args) => commands::snapshot::make(args),
+        Command::Snapshots(args) => commands::snapshot::run(args),
+        Command::Env(args) => commands::env::run(args),
+        Command::Top(args) => commands::top::run(args),
+        Command::Events(args) => commands::events::run(args),
+        Command::Pool(command) => commands::pool::run(command),
+        Command::Key(command) => commands::key::run(command),
+        Command::Budget(command) => commands::budget::run(command),
+        Command::Costs(args) => commands::costs::run(args),
+        Command::Audit(args) => commands::audit::run(args),
+        Command::Provider(command) => commands::provider::run(command),
         Command::Desk(args) => desk::run(*args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
