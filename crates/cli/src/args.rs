@@ -24,11 +24,12 @@ use crate::commands::snapshot::{SnapshotArgs, SnapshotsArgs};
 use crate::commands::steps::StepArgs;
 use crate::commands::top::TopArgs;
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{
     AttachTarget, BrowserSettings, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, Settings, VncAddress,
     WindowManagerChoice, XServerChoice,
 };
+use std::fmt::Write;
 use std::path::PathBuf;
 
 /// Desktops for computer-use agents: runs them, drives them, serves them.
@@ -247,6 +248,37 @@ impl DeskArgs {
     }
 }
 
+/// All commands, by what people want to do.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("This machine", &["doctor", "desk", "completions"]),
+    ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
+    ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
+    ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),
+];
+
+/// The command line with its overview.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let overview = overview(&command);
+    command.help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}").after_help(overview)
+}
+
+fn overview(command: &clap::Command) -> clap::builder::StyledStr {
+    let style = command.get_styles().get_header();
+    let mut text = String::new();
+    for (group, names) in GROUPS {
+        let _ = writeln!(text, "{style}{group}:{style:#}");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let literal = command.get_styles().get_literal();
+            let _ = writeln!(text, "  {literal}{name:11}{literal:#}  {}", about.cloned().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text.push_str("hotdesk help COMMAND tells more.");
+    text.into()
+}
+
 /// A variable that is set to nothing counts as not set: container tools hand on variables that way.
 pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
     let forget = |arg: clap::Arg| {
@@ -259,11 +291,20 @@ pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_one_place_in_the_overview() {
+        let command = Cli::command();
+        let mut known: Vec<_> = command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+        let mut shown: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        known.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(known, shown);
     }
 
     fn desk(words: &[&str]) -> Result<Settings, clap::Error> {

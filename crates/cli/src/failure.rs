@@ -36,11 +36,6 @@ impl Failure {
         self
     }
 
-    /// The hint, unless there is a better one already.
-    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Self {
-        if self.hint.is_some() { self } else { self.hint(hint) }
-    }
-
     /// What was being done; what went wrong becomes the cause.
     pub(crate) fn during(mut self, what: impl Into<String>) -> Self {
         self.causes.insert(0, std::mem::replace(&mut self.message, what.into()));
@@ -73,7 +68,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = error.hint().map(plain);
         let failure = match &error {
-            Error::Settings { message, .. } => Self::new(Exit::Unreachable, message.clone()),
+            Error::NoFleet { message, .. } => Self::new(Exit::Unreachable, message.clone()),
+            Error::Settings { message, .. } => Self::usage(plain(message)),
             Error::Unreachable { url, reason } => Self::new(Exit::Unreachable, format!("the fleet at {url} can't be reached"))
                 .hint("is it running? hotdesk up starts one on this machine, hotdesk doctor tells what is missing")
                 .because(reason),

@@ -18,14 +18,14 @@ mod text;
 mod waiting;
 
 use args::{Cli, Command};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use commands::steps::Step;
 use exit::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     memory::tame();
-    let command = args::without_empty_variables(Cli::command());
+    let command = args::without_empty_variables(args::command());
     let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(e) => {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "hotdesk", &mut text);
+            clap_complete::generate(shell, &mut args::command(), "hotdesk", &mut text);
             exit::print(&text)
         }
         Command::SettingsReference => exit::print(reference::settings().as_bytes()),

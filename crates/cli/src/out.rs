@@ -61,10 +61,6 @@ impl Rows {
         self.rows.push(row.into_iter().map(|cell| safe(&cell).into_owned()).collect());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     pub(crate) fn print(&self) -> Exit {
         print(self.text().as_bytes())
     }
@@ -99,7 +95,7 @@ mod tests {
         let mut rows = Rows::new(&["NAME", ">SIZE", "?NOTE"]);
         rows.push(["a".into(), "1".into(), String::new()]);
         rows.push(["日本\x1b".into(), "1000".into(), String::new()]);
-        assert_eq!(rows.text(), "NAME         SIZE\na               1\n日本\\u{1b}  1000\n");
+        assert_eq!(rows.text(), "NAME        SIZE\na              1\n日本\\u{1b}  1000\n");
         rows.push(["b".into(), "2".into(), "x".into()]);
         assert!(rows.text().contains("NOTE"));
     }

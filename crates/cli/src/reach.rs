@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Fleet")]
 pub(crate) struct Reach {
     /// The fleet's address [default: that of the fleet that runs on this machine]
-    #[arg(long, env = "HOTDESK_URL", value_name = "URL")]
+    #[arg(long, env = "HOTDESK_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) url: Option<String>,
 
     /// A key of the fleet [default: this machine's own]
@@ -23,7 +23,7 @@ pub(crate) struct Reach {
     pub(crate) key: Option<String>,
 
     /// The data directory of the fleet on this machine
-    #[arg(long, env = "HOTDESK_DATA", value_name = "DIR")]
+    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
 

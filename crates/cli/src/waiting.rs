@@ -69,10 +69,6 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn add(&self, bytes: usize) {
-        self.bar.inc(bytes as u64);
-    }
-
     /// A count of its own, for streams that are read elsewhere.
     pub(crate) fn counter(&self) -> ProgressBar {
         self.bar.clone()

@@ -9,6 +9,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// It is not known where the fleet is, or what opens it.
     #[error("{message}")]
+    NoFleet { message: String, hint: String },
+    /// A setting can't be used.
+    #[error("{message}")]
     Settings { message: String, hint: String },
     /// Nobody answers there. Nothing was done.
     #[error("the fleet at {url} can't be reached: {reason}")]
@@ -52,7 +55,7 @@ impl Error {
     /// What to do next.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Settings { hint, .. } => Some(hint),
+            Self::NoFleet { hint, .. } | Self::Settings { hint, .. } => Some(hint),
             Self::Refused(refusal) => refusal.problem.hint.as_deref(),
             _ => None,
         }

@@ -91,7 +91,7 @@ impl Settings {
             return Ok(Found { target: serve.url.parse()?, key: Some(key), ca });
         }
         let ended = directories.iter().find(|data| Serve::read(data).is_some());
-        Err(Error::Settings {
+        Err(Error::NoFleet {
             message: match ended {
                 Some(data) => format!("the fleet in {} does not run any more", data.display()),
                 None => "no fleet runs on this machine, and HOTDESK_URL is not set".into(),
@@ -120,7 +120,7 @@ fn read_key(data: &Path) -> Result<String> {
     let file = data.join("admin.key");
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.trim().to_owned()),
-        Err(e) => Err(Error::Settings {
+        Err(e) => Err(Error::NoFleet {
             message: format!("the key of this machine's fleet, {}, can't be read: {e}", file.display()),
             hint: "set HOTDESK_KEY to a key of yours; whoever runs the fleet makes one with: hotdesk key new NAME".into(),
         }),

@@ -40,7 +40,7 @@ pub(crate) struct NewArgs {
     name: String,
 
     /// It may do everything with the desks of this project
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["desk", "admin"])]
+    #[arg(long, value_name = "NAME")]
     project: Option<String>,
 
     /// It may use this one desk

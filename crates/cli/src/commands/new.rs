@@ -17,9 +17,6 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: hotdesk new --name work --auto-stop 1h --label team=qa")]
 pub(crate) struct NewArgs {
-    #[command(flatten)]
-    wishes: Wishes,
-
     /// The template to start from [default: base]
     #[arg(long, short, value_name = "NAME", conflicts_with = "from_snapshot")]
     template: Option<String>,
@@ -27,6 +24,9 @@ pub(crate) struct NewArgs {
     /// The snapshot to start from, instead of a template
     #[arg(long, value_name = "SNAPSHOT")]
     from_snapshot: Option<String>,
+
+    #[command(flatten)]
+    wishes: Wishes,
 
     /// Do not wait until the desk runs
     #[arg(long, overrides_with = "wait")]
