@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 ///            ▼                            │
 ///  creating ──► running ──► stopping ──► stopped ──► archiving ──► archived
 ///     │          ▲   │ ▲                  │  │                        │
-///     │   starting ◄─┼─┼──────────────────┘  │       restoring ◄──────┘ (then stopped)
+///     │   starting ◄─┼─┼──────────────────┘  │       restoring ◄──────┘ (then starting)
 ///     │              ▼ │                     │
 ///     │          resetting                   │
 ///     └──► error ◄── any step that failed    │

@@ -18,6 +18,16 @@ pub struct PoolSpec {
     pub max: u32,
     #[serde(default)]
     pub resources: Resources,
+    /// Most money per hour that the desks kept ready may cost, for providers that bill; none: no bound but `max`.
+    #[serde(default)]
+    pub max_hourly: Option<f64>,
+    /// Seconds without demand after which one desk fewer is kept ready, down to `min`.
+    #[serde(default = "cool_down")]
+    pub cool_down_s: u64,
+}
+
+fn cool_down() -> u64 {
+    60
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -1,5 +1,6 @@
 //! Settings of a fleet.
 
+use hotdesk_api::action::Size;
 use hotdesk_api::desk::{Policy, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,12 +14,22 @@ pub struct Config {
     pub data: PathBuf,
     /// `postgres://…`, or empty for SQLite in the data directory.
     pub store: String,
+    /// The template of a request that names none.
+    pub template: String,
+    /// The screen of a request that names none.
+    pub screen: Size,
     pub max_desks: u32,
     /// Most desks per project; a project that is not named has the fleet's limit.
     pub max_desks_per_project: BTreeMap<String, u32>,
     /// How much of the machine may be promised: 1.0 is all of it, more is over-booking.
     pub cpu_share: f32,
     pub memory_share: f32,
+    pub disk_share: f32,
+    /// Desks that are started at the same time; the others wait for a turn. Zero: twice the machine's cores.
+    pub starts_at_once: u32,
+    /// A running desk that was lost is started again so often within `restart_window_s`; then it is in error.
+    pub restarts: u32,
+    pub restart_window_s: u64,
     pub resources: Resources,
     pub policy: Policy,
     /// Price per provider and hour: of one CPU, one GiB of memory, one GiB of disk.
@@ -42,11 +53,18 @@ impl Default for Config {
         Self {
             data: PathBuf::from("/var/lib/hotdesk"),
             store: String::new(),
+            template: "base".into(),
+            // What agents are trained and measured on.
+            screen: Size { width: 1920, height: 1080 },
             max_desks: 100,
             max_desks_per_project: BTreeMap::new(),
-            // Desks idle most of the time: CPU is shared, memory is not.
+            // Desks idle most of the time and use a small part of what they may: an idle one is 60 MiB of its 4 GiB.
             cpu_share: 100.0,
             memory_share: 20.0,
+            disk_share: 20.0,
+            starts_at_once: 0,
+            restarts: 3,
+            restart_window_s: 600,
             resources: Resources::default(),
             policy: Policy::default(),
             prices: BTreeMap::new(),

@@ -13,19 +13,28 @@
 pub mod archive;
 pub mod clock;
 pub mod config;
-pub mod driver;
+mod driver;
 pub mod error;
 pub mod keys;
 pub mod life;
-pub mod limits;
+mod limits;
 pub mod money;
-pub mod pools;
-pub mod reconcile;
+mod pools;
+mod reconcile;
 pub mod state;
 pub mod store;
 
+pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+mod engine;
 mod fleet;
+mod view;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use fleet::{Filter, Fleet, Who};
+pub use fleet::{Filter, Fleet, Options, Who};
+
+/// The project of desks whose makers name none.
+pub const DEFAULT_PROJECT: &str = "default";

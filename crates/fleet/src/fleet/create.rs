@@ -1,0 +1,388 @@
+//! New desks: admission, then a claim from a pool or a record that a driver turns into a desk.
+
+use super::{Fleet, Who};
+use crate::engine::{Engine, Note};
+use crate::error::{Error, Result};
+use crate::limits::{Place, Wanted, request};
+use crate::store::{Along, Claimed, Once, Record};
+use crate::telemetry;
+use hotdesk_api::action::Size;
+use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, Snapshot, SnapshotState, State};
+use hotdesk_api::fleet::{Capabilities, Scope};
+use hotdesk_provider::{DeskSpec, Door, Error as ProviderError, Progress, Provider, SnapshotRef};
+use rand::RngExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A template that is not found good by then is looked at by the driver, with progress.
+const PREPARE_LIMIT: Duration = Duration::from_secs(2);
+/// 60 bits of chance.
+const ID_LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const ID_LENGTH: usize = 12;
+/// 256 bits of chance.
+const SECRET_BYTES: usize = 32;
+
+pub(crate) fn random_id(kind: &str) -> String {
+    let mut rng = rand::rng();
+    let letters = (0..ID_LENGTH).map(|_| char::from(ID_LETTERS[rng.random_range(0..ID_LETTERS.len())]));
+    format!("{kind}-{}", letters.collect::<String>())
+}
+
+fn secret() -> String {
+    let bytes: [u8; SECRET_BYTES] = rand::rng().random();
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A desk that is about to be written down.
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) name: Option<String>,
+    pub(crate) project: String,
+    pub(crate) key: String,
+    pub(crate) provider: String,
+    pub(crate) template: String,
+    pub(crate) snapshot: Option<SnapshotRef>,
+    pub(crate) resources: Resources,
+    pub(crate) policy: Policy,
+    pub(crate) screen: Size,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) network: bool,
+    pub(crate) vnc_password: Option<String>,
+    pub(crate) pool: Option<String>,
+}
+
+impl Draft {
+    pub(crate) fn new(engine: &Engine, provider: &str, template: &str) -> Self {
+        Self {
+            id: random_id("d"),
+            name: None,
+            project: crate::DEFAULT_PROJECT.into(),
+            key: String::new(),
+            provider: provider.into(),
+            template: template.into(),
+            snapshot: None,
+            resources: engine.config.resources,
+            policy: engine.config.policy,
+            screen: engine.config.screen,
+            env: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            network: false,
+            vnc_password: None,
+            pool: None,
+        }
+    }
+
+    pub(crate) fn record(self, engine: &Engine, reason: &str) -> Record {
+        let now = engine.clock.now_ms();
+        Record {
+            name: self.name,
+            project: self.project,
+            key: self.key,
+            provider: self.provider,
+            policy: self.policy,
+            state: State::Creating,
+            reason: reason.into(),
+            placed: None,
+            pool: self.pool,
+            created_ms: now,
+            changed_ms: now,
+            active_ms: now,
+            expires_ms: expiry(now, &self.policy),
+            cost_micro: 0,
+            cost_until_ms: now,
+            archive: None,
+            version: 1,
+            spec: DeskSpec {
+                id: self.id.clone(),
+                template: self.template,
+                snapshot: self.snapshot,
+                resources: self.resources,
+                screen: self.screen,
+                env: self.env,
+                labels: self.labels,
+                network: self.network,
+                vnc_password: self.vnc_password,
+                secret: secret(),
+            },
+            id: self.id,
+        }
+    }
+}
+
+/// When a desk that is made now ends by its time to live.
+pub(crate) fn expiry(now_ms: i64, policy: &Policy) -> Option<i64> {
+    (policy.ttl_s > 0).then(|| now_ms.saturating_add(i64::try_from(policy.ttl_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000)))
+}
+
+impl Engine {
+    /// What a request asks for; the fleet's own default where it asks for the general one.
+    pub(crate) fn resources_of(&self, request: &NewDesk) -> Resources {
+        if request.resources == Resources::default() { self.config.resources } else { request.resources }
+    }
+
+    pub(crate) fn policy_of(&self, request: &NewDesk) -> Policy {
+        if request.policy == Policy::default() { self.config.policy } else { request.policy }
+    }
+}
+
+impl Fleet {
+    /// Makes a desk, or claims a ready one. Answers as soon as it is written down; `wait` waits for it to run.
+    pub async fn create(&self, who: &Who, request: NewDesk, idempotency: Option<&str>) -> Result<Desk> {
+        let begun = tokio::time::Instant::now();
+        request::new_desk(&request)?;
+        let project = project_of(who, request.project.as_deref())?;
+        let engine = &self.engine;
+        let scope = format!("key:{}", who.key);
+        if let Some(key) = idempotency {
+            check_idempotency(key)?;
+            if let Some(before) = engine.store.remembered(&scope, key).await? {
+                return self.made_before(&before).await;
+            }
+        }
+        let origin = match &request.snapshot {
+            Some(id) => Some(self.usable_snapshot(who, id).await?),
+            None => None,
+        };
+        let provider = match (&origin, &request.provider) {
+            (Some(snapshot), Some(asked)) if *asked != snapshot.provider => {
+                return Err(Error::Invalid(format!("the snapshot {} is at {}; leave the provider out", snapshot.id, snapshot.provider)));
+            }
+            (Some(snapshot), _) => engine.providers.choose(Some(&snapshot.provider))?,
+            (None, asked) => engine.providers.choose(asked.as_deref())?,
+        };
+        if let Some(reason) = engine.providers.away(provider.name()) {
+            return Err(ProviderError::Unavailable { provider: provider.name(), reason }.into());
+        }
+        engine.can_spend(&project).await?;
+        let capabilities = provider.capabilities().await;
+        capable(provider.name(), &capabilities, &request)?;
+        let queue = Duration::from_secs(request.queue_s);
+        let mut wanted = Wanted {
+            project: project.clone(),
+            key: who.key.clone(),
+            key_max: engine.most_desks_of(&who.key).await?,
+            counted: true,
+            cpu_and_memory: None,
+            disk_mib: 0,
+        };
+
+        if let Some(pool) = engine.pool_for(&request, provider.name()) {
+            let place = engine.admit(wanted.clone(), queue).await?;
+            let once = idempotency.map(|key| (scope.clone(), key.to_owned()));
+            let claim = claim(Arc::clone(engine), place, who.clone(), project.clone(), pool.clone(), request.clone(), once);
+            match engine.detached(claim).await? {
+                Claimed::Desk(record) => {
+                    telemetry::claim(&pool, true);
+                    telemetry::stage(provider.name(), "claim", begun.elapsed());
+                    return self.shown_by_id(&record.id);
+                }
+                Claimed::Before(id) => return self.made_before(&id).await,
+                Claimed::Empty => engine.pool_missed(&pool),
+            }
+        }
+
+        let template = origin.as_ref().map_or_else(
+            || request.template.clone().unwrap_or_else(|| engine.config.template.clone()),
+            |s| s.template.clone(),
+        );
+        if origin.is_none() {
+            prepared(engine, provider, &template).await?;
+        }
+        let mut draft = Draft::new(engine, provider.name(), &template);
+        draft.project = project;
+        draft.key.clone_from(&who.key);
+        draft.snapshot = origin.map(|s| SnapshotRef { id: s.id, memory: s.memory });
+        draft.resources = engine.resources_of(&request);
+        draft.policy = engine.policy_of(&request);
+        draft.screen = request.screen.unwrap_or(engine.config.screen);
+        draft.network = request.network.unwrap_or(capabilities.network);
+        draft.name = request.name;
+        draft.env = request.env;
+        draft.labels = request.labels;
+        draft.vnc_password = request.vnc_password;
+        wanted.cpu_and_memory = Some(draft.resources);
+        wanted.disk_mib = draft.resources.disk_mib;
+
+        let place = engine.admit(wanted, queue).await?;
+        let once = idempotency.map(|key| (scope, key.to_owned()));
+        let (owner, insert) = (who.name.clone(), Arc::clone(engine));
+        let id = draft.id.clone();
+        let before = engine.detached(async move { write(&insert, draft, place, &owner, once).await }).await?;
+        match before {
+            Some(before) => self.made_before(&before).await,
+            None => self.shown_by_id(&id),
+        }
+    }
+
+    fn shown_by_id(&self, id: &str) -> Result<Desk> {
+        let entry = self.engine.view.get(id).ok_or_else(|| Error::NotFound { what: "desk", id: id.into() })?;
+        Ok(self.engine.shown(&entry))
+    }
+
+    /// The desk that an idempotency key made earlier.
+    async fn made_before(&self, id: &str) -> Result<Desk> {
+        if self.engine.view.get(id).is_none() {
+            self.engine.refresh(id).await?;
+        }
+        match self.shown_by_id(id) {
+            Ok(desk) => Ok(desk),
+            Err(_) => match self.engine.store.desk(id).await? {
+                Some(record) => Ok(self.engine.shown_record(&record)),
+                None => Err(Error::NotFound { what: "desk", id: id.into() }),
+            },
+        }
+    }
+
+    /// A snapshot that a desk can start from.
+    pub(crate) async fn usable_snapshot(&self, who: &Who, id: &str) -> Result<Snapshot> {
+        let snapshot = self.snapshot_of(who, id).await?;
+        match snapshot.state {
+            SnapshotState::Ready => Ok(snapshot),
+            SnapshotState::Creating => Err(Error::Conflict(format!("the snapshot {id} is not finished yet; wait for it"))),
+            _ => Err(Error::Conflict(format!("the snapshot {id} can't be used: {}", snapshot.reason))),
+        }
+    }
+}
+
+/// Writes a desk down and has it made. The id of the desk that its idempotency key made before, if it did.
+pub(super) async fn write(
+    engine: &Arc<Engine>,
+    draft: Draft,
+    place: Place,
+    by: &str,
+    once: Option<(String, String)>,
+) -> Result<Option<String>> {
+    let record = draft.record(engine, "asked for");
+    let id = record.id.clone();
+    let event = engine.event(&record, "state", by);
+    match &once {
+        Some((scope, key)) => {
+            if let Some(before) = engine.store.insert_once(&record, event, Once { scope, key }).await? {
+                return Ok(Some(before));
+            }
+        }
+        None => engine.store.insert(&record, event).await?,
+    }
+    place.fill(record);
+    engine.kick(&id);
+    Ok(None)
+}
+
+/// Takes a ready desk out of its pool, for its new owner, in one transaction.
+async fn claim(
+    engine: Arc<Engine>,
+    place: Place,
+    who: Who,
+    project: String,
+    pool: String,
+    request: NewDesk,
+    once: Option<(String, String)>,
+) -> Result<Claimed> {
+    let now = engine.clock.now_ms();
+    let policy = engine.policy_of(&request);
+    let change = |record: &mut Record| {
+        let spends = engine.settle_cost(record, now);
+        record.name.clone_from(&request.name);
+        record.project.clone_from(&project);
+        record.key.clone_from(&who.key);
+        record.spec.labels.clone_from(&request.labels);
+        record.policy = policy;
+        record.created_ms = now;
+        record.active_ms = now;
+        record.changed_ms = now.max(record.changed_ms + 1);
+        record.expires_ms = expiry(now, &policy);
+        record.cost_micro = 0;
+        record.reason = "claimed from the pool".into();
+        Along { event: Some(engine.event(record, "state", &who.name)), spends }
+    };
+    let once = once.as_ref().map(|(scope, key)| Once { scope, key });
+    let claimed = engine.store.claim_with(&pool, once, &change).await?;
+    if let Claimed::Desk(record) = &claimed {
+        place.fill(Record::clone(record));
+        // A desk that died in its pool is started again before anybody is sent to it.
+        let door = record.placed.as_ref().map(|p| Door { address: p.address.clone(), secret: record.spec.secret.clone() });
+        let lives = match door {
+            Some(door) => engine.look.answers(&door).await,
+            None => false,
+        };
+        if !lives {
+            let restart = |r: &mut Record| {
+                if r.state != State::Running {
+                    return Ok(None);
+                }
+                r.state = State::Starting;
+                r.reason = "it died in its pool; started again".into();
+                Ok(Some(Note::state("pool")))
+            };
+            engine.change(&record.id, restart).await?;
+            engine.kick(&record.id);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Whose desk it will be.
+pub(super) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
+    match (&who.scope, asked) {
+        (Scope::Admin, Some(crate::pools::PROJECT)) => {
+            Err(Error::Invalid(format!("the project {} is the fleet's own; choose another one", crate::pools::PROJECT)))
+        }
+        (Scope::Admin, asked) => Ok(asked.unwrap_or(crate::DEFAULT_PROJECT).into()),
+        (Scope::Project { project }, None) => Ok(project.clone()),
+        (Scope::Project { project }, Some(asked)) if asked == project => Ok(project.clone()),
+        (Scope::Project { project }, Some(_)) => {
+            Err(Error::Denied(format!("this key makes desks of the project {project} alone; leave the project out")))
+        }
+        (Scope::Desk { .. }, _) => Err(Error::Denied("this key is for one desk and makes no others".into())),
+    }
+}
+
+fn check_idempotency(key: &str) -> Result<()> {
+    if key.is_empty() || key.len() > 255 || key.chars().any(char::is_control) {
+        return Err(Error::Invalid("an idempotency key is 1 to 255 bytes without control characters".into()));
+    }
+    Ok(())
+}
+
+/// What the provider can't do is refused before anything is spent.
+fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Result<()> {
+    let refuse = |what: &str, reason: &str| {
+        Err(Error::Provider(ProviderError::Unsupported { provider, what: what.into(), reason: reason.into() }))
+    };
+    let default = Resources::default();
+    if request.network == Some(true) && !can.network {
+        return refuse("a desk with a network", "there is none for desks here; `hotdesk doctor` says why");
+    }
+    if request.resources.cpus.to_bits() != default.cpus.to_bits() && !can.cpu_limit {
+        return refuse("a limit of CPU", "nothing here enforces it; leave cpus out");
+    }
+    if request.resources.memory_mib != default.memory_mib && !can.memory_limit {
+        return refuse("a limit of memory", "nothing here enforces it; leave memory_mib out");
+    }
+    if request.resources.disk_mib != default.disk_mib && !can.disk_limit {
+        return refuse("a limit of disk", "nothing here enforces it; leave disk_mib out");
+    }
+    Ok(())
+}
+
+/// Whether the template can be used. One that takes long to find out is left to the driver.
+async fn prepared(engine: &Arc<Engine>, provider: &Arc<dyn Provider>, template: &str) -> Result<()> {
+    if engine.providers.is_prepared(provider.name(), template) {
+        return Ok(());
+    }
+    let work = {
+        let (engine, provider, template) = (Arc::clone(engine), Arc::clone(provider), template.to_owned());
+        async move {
+            let (progress, _) = Progress::new();
+            provider.prepare(&template, &progress).await?;
+            engine.providers.set_prepared(provider.name(), &template);
+            Ok(())
+        }
+    };
+    match tokio::time::timeout(PREPARE_LIMIT, engine.detached(work)).await {
+        Ok(result) => result,
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,181 @@
+//! Opening and closing a fleet.
+
+use super::Fleet;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::engine::{Engine, Providers};
+use crate::error::{Error, Result};
+use crate::life::{self, HttpLook, Look};
+use crate::limits::Admission;
+use crate::limits::machine::Machine;
+use crate::reconcile;
+use crate::store::{Audit, Store};
+use hotdesk_provider::Provider;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Events that a slow watcher may lag behind before it misses some.
+const EVENTS_KEPT: usize = 4096;
+/// Audit lines that may wait for the disk.
+const AUDIT_KEPT: usize = 10_000;
+const AUDIT_AT_ONCE: usize = 500;
+/// Steps under way may come to their end for so long when the fleet closes; the rest is finished by the next one.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+/// The file whose lock makes an orchestrator the only one of its data directory.
+const LOCK: &str = "fleet.lock";
+
+/// What tests, and only they, set differently.
+pub struct Options {
+    pub clock: Clock,
+    pub look: Arc<dyn Look>,
+    /// Names this orchestrator among others; random if none.
+    pub owner: Option<String>,
+    pub(crate) machine: Machine,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Clock::System, look: Arc::new(HttpLook), owner: None, machine: Machine::default() }
+    }
+}
+
+impl Fleet {
+    /// Opens the fleet: adopts what lives, finishes what was begun, removes orphans, and keeps doing so in the background.
+    pub async fn open(config: Config, store: Arc<dyn Store>, providers: Vec<Arc<dyn Provider>>) -> Result<Self> {
+        Self::open_with(config, store, providers, Options::default()).await
+    }
+
+    pub async fn open_with(
+        config: Config,
+        store: Arc<dyn Store>,
+        providers: Vec<Arc<dyn Provider>>,
+        options: Options,
+    ) -> Result<Self> {
+        // SQLite serves one process. Its lock is gone when the process is, so whoever gets it knows that no lease of another is alive.
+        let alone = config.store.is_empty();
+        let lock = if alone { Some(lock(&config)?) } else { None };
+        let owner = options.owner.unwrap_or_else(|| super::create::random_id("o"));
+        let (audit, lines) = mpsc::channel(AUDIT_KEPT);
+        // Read before the records: whatever is written from now on is seen again as an event.
+        let newest = store.newest().await?;
+        let engine = Arc::new(Engine {
+            admission: Admission::new(&config, options.machine),
+            providers: Providers::new(providers),
+            owner,
+            alone,
+            opened_ms: options.clock.now_ms(),
+            clock: options.clock,
+            look: options.look,
+            view: crate::view::View::default(),
+            holds: crate::driver::hold::Holds::default(),
+            drivers: crate::driver::Drivers::default(),
+            pools: crate::pools::Pools::default(),
+            events: broadcast::channel(EVENTS_KEPT).0,
+            last_event: AtomicI64::new(newest),
+            wanted: Notify::new(),
+            reconciled: watch::channel(false).0,
+            audit,
+            closing: CancellationToken::new(),
+            killed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            lock,
+            config,
+            store,
+        });
+        for record in engine.store.desks().await? {
+            engine.apply(record);
+        }
+        for spec in &engine.config.pools {
+            crate::limits::request::pool(spec)?;
+            engine.store.put_pool(spec).await?;
+        }
+        engine.pools.set(engine.store.pools().await?);
+        tracing::info!(desks = engine.view.all().len(), owner = engine.owner, "the fleet is open");
+
+        engine.spawn(Arc::clone(&engine).follow());
+        engine.spawn(reconcile::keep(Arc::clone(&engine)));
+        engine.spawn(life::keep(Arc::clone(&engine)));
+        engine.spawn(Arc::clone(&engine).serve_line());
+        engine.spawn(Arc::clone(&engine).fill_pools());
+        engine.spawn(write_audit(Arc::clone(&engine), lines));
+        Ok(Self { engine })
+    }
+
+    /// Ends the background work; desks keep running.
+    pub async fn close(&self) {
+        let engine = &self.engine;
+        engine.closing.cancel();
+        engine.tasks.close();
+        if tokio::time::timeout(CLOSE_LIMIT, engine.tasks.wait()).await.is_err() {
+            tracing::warn!("steps are still under way; the next one who opens the fleet finishes them");
+        }
+        engine.killed.cancel();
+        engine.tasks.wait().await;
+        engine.release_all().await;
+        tracing::info!("the fleet is closed");
+    }
+
+    /// For `/ready`: the store answers and the first reconciliation is over.
+    pub async fn ready(&self) -> Result<()> {
+        self.engine.store.ping().await?;
+        if *self.engine.reconciled.borrow() {
+            return Ok(());
+        }
+        Err(Error::Conflict("the fleet is being reconciled for the first time; ask again in a moment".into()))
+    }
+
+    /// Waits for the first reconciliation.
+    pub async fn reconciled(&self) {
+        let _ = self.engine.reconciled.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// Reconciles now instead of at the next tick.
+    pub fn reconcile(&self) {
+        self.engine.wanted.notify_one();
+    }
+}
+
+fn lock(config: &Config) -> Result<File> {
+    let path = config.data.join(LOCK);
+    let failed = |e: std::io::Error| Error::Store(format!("{} can't be locked: {e}", path.display()));
+    std::fs::create_dir_all(&config.data).map_err(failed)?;
+    let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Conflict(format!(
+            "another hotdesk serves {}; use that one, stop it first, or set `store` to a PostgreSQL that both share",
+            config.data.display()
+        ))),
+        Err(std::fs::TryLockError::Error(e)) => Err(failed(e)),
+    }
+}
+
+/// Writes the audit log, many lines at once.
+async fn write_audit(engine: Arc<Engine>, mut lines: mpsc::Receiver<Audit>) {
+    let mut batch = Vec::new();
+    loop {
+        let closing = tokio::select! {
+            n = lines.recv_many(&mut batch, AUDIT_AT_ONCE) => n == 0,
+            () = engine.closing.cancelled() => {
+                while let Ok(line) = lines.try_recv() {
+                    batch.push(line);
+                }
+                true
+            }
+        };
+        if !batch.is_empty() {
+            if let Err(e) = engine.store.audit_all(&batch).await {
+                tracing::error!(error = %e, lines = batch.len(), "the audit log was not written");
+            }
+            batch.clear();
+        }
+        if closing {
+            return;
+        }
+    }
+}

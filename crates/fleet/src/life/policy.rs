@@ -1,0 +1,162 @@
+//! The clock of all policies: looks at desks, stops, archives and deletes them when it is time.
+
+use super::look::{described, look};
+use super::SAVE_EVERY_MS;
+use crate::clock::spoken;
+use crate::engine::{Engine, Note};
+use crate::state::{self, Intent, Next};
+use crate::store::Record;
+use crate::view::Entry;
+use futures_util::StreamExt;
+use hotdesk_api::desk::State;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Policies are exact to this.
+const TICK: Duration = Duration::from_secs(2);
+const LEAD: Duration = Duration::from_secs(10);
+/// A desk that nobody calls is looked at so often.
+const LOOK_EVERY_MS: i64 = 30_000;
+/// A look that is older says nothing about now.
+const FRESH_MS: i64 = 4_000;
+const LOOKS_AT_ONCE: usize = 16;
+/// After a fleet was opened no desk is stopped for so long: clients may just be coming back.
+const GRACE_MS: i64 = 60_000;
+
+/// Keeps the policies until the fleet closes.
+pub(crate) async fn keep(engine: Arc<Engine>) {
+    loop {
+        tokio::select! {
+            () = engine.closing.cancelled() => return,
+            () = tokio::time::sleep(TICK) => {}
+        }
+        save(&engine).await;
+        if engine.leads("policy", LEAD).await {
+            round(&engine).await;
+        }
+    }
+}
+
+/// Writes down the signs of work that came through us.
+async fn save(engine: &Arc<Engine>) {
+    let now = engine.clock.now_ms();
+    for entry in engine.view.all() {
+        let record = entry.record();
+        let active = entry.live.active_ms(now);
+        if record.state == State::Running && active - record.active_ms >= SAVE_EVERY_MS {
+            let saved = engine.change(&entry.id, |r| {
+                if r.active_ms >= active {
+                    return Ok(None);
+                }
+                r.active_ms = active;
+                Ok(Some(Note::silent()))
+            });
+            if let Err(e) = saved.await {
+                tracing::debug!(desk = entry.id, error = %e, "the last sign of work was not written down");
+            }
+        }
+    }
+}
+
+async fn round(engine: &Arc<Engine>) {
+    let now = engine.clock.now_ms();
+    let due: Vec<_> = engine.view.all().into_iter().filter(|e| is_look_due(e, &e.record(), now)).collect();
+    futures_util::stream::iter(due)
+        .for_each_concurrent(LOOKS_AT_ONCE, |entry| async move { look(engine, &entry).await })
+        .await;
+    for entry in engine.view.all() {
+        if let Some((intent, reason)) = due_now(engine, &entry).await {
+            enact(engine, &entry, intent, &reason).await;
+        }
+    }
+}
+
+fn is_look_due(entry: &Entry, record: &Record, now: i64) -> bool {
+    if record.state != State::Running || record.pool.is_some() {
+        return false;
+    }
+    let stop_ms = seconds_ms(record.policy.auto_stop_s);
+    let every = if stop_ms > 0 { (stop_ms / 2).clamp(1, LOOK_EVERY_MS) } else { LOOK_EVERY_MS };
+    let looked = entry.live.lock().looked_ms;
+    now - entry.live.active_ms(now) >= every && now - looked >= every
+}
+
+/// What a policy says about a desk now, and why.
+async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, String)> {
+    let now = engine.clock.now_ms();
+    let record = entry.record();
+    if record.pool.is_some() {
+        return None;
+    }
+    if record.expires_ms.is_some_and(|end| now >= end) && !matches!(record.state, State::Deleting | State::Deleted) {
+        return Some((Intent::Delete, "its time to live is over".into()));
+    }
+    let policy = record.policy;
+    let rested = now - record.changed_ms;
+    match record.state {
+        State::Running if policy.auto_stop_s > 0 => idle(engine, entry, &record).await,
+        State::Stopped | State::Archived | State::Error
+            if policy.auto_delete_s > 0 && rested >= seconds_ms(policy.auto_delete_s) =>
+        {
+            let was = crate::telemetry::word(record.state);
+            Some((Intent::Delete, format!("{was} for {}", spoken(policy.auto_delete_s))))
+        }
+        State::Stopped if policy.auto_archive_s > 0 && rested >= seconds_ms(policy.auto_archive_s) => {
+            let provider = engine.providers.choose(Some(&record.provider)).ok()?;
+            let can = engine.can_archive() && provider.capabilities().await.archive;
+            can.then(|| (Intent::Archive, format!("stopped for {}", spoken(policy.auto_archive_s))))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a running desk was idle for long enough; looks once more before it says so.
+async fn idle(engine: &Arc<Engine>, entry: &Arc<Entry>, record: &Record) -> Option<(Intent, String)> {
+    let limit = seconds_ms(record.policy.auto_stop_s);
+    let now = engine.clock.now_ms();
+    let is_idle = |now: i64| now - entry.live.active_ms(now) >= limit && now - record.changed_ms >= limit;
+    if !is_idle(now) || now - engine.opened_ms < GRACE_MS.min(limit) {
+        return None;
+    }
+    if !engine.alone {
+        // Calls may have come through another orchestrator.
+        engine.refresh(&entry.id).await.ok()?;
+    }
+    let looked = entry.live.lock().looked_ms;
+    if now - looked >= FRESH_MS {
+        look(engine, entry).await;
+    }
+    let now = engine.clock.now_ms();
+    is_idle(now).then(|| {
+        let idle = entry.live.idle(now).as_secs();
+        (Intent::Stop, format!("idle for {}: {}", spoken(idle), described(entry)))
+    })
+}
+
+async fn enact(engine: &Arc<Engine>, entry: &Entry, intent: Intent, reason: &str) {
+    let before = entry.record();
+    let changed = engine
+        .change(&entry.id, |r| {
+            // The desk is not in the state any more that the policy spoke of.
+            if r.state != before.state || r.expires_ms != before.expires_ms || r.policy != before.policy {
+                return Ok(None);
+            }
+            let Next::To(to) = state::next(r.state, intent)? else { return Ok(None) };
+            r.state = to;
+            r.reason = reason.into();
+            Ok(Some(Note::state("policy")))
+        })
+        .await;
+    match changed {
+        Ok(record) if state::is_step(record.state) => {
+            tracing::info!(desk = entry.id, state = crate::telemetry::word(record.state), reason, "by policy");
+            engine.kick(&entry.id);
+        }
+        Ok(_) => {}
+        Err(e) => tracing::warn!(desk = entry.id, error = %e, "a policy was not carried out; trying again"),
+    }
+}
+
+fn seconds_ms(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX / 2000).saturating_mul(1000)
+}

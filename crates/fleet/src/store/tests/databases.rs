@@ -1,0 +1,114 @@
+//! The databases that the suite runs on.
+
+use crate::store::Store;
+use crate::store::postgres::Postgres;
+use crate::store::sqlite::Sqlite;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use tempfile::TempDir;
+
+/// A store and what must outlive it.
+pub(crate) struct Database {
+    pub store: Arc<dyn Store>,
+    place: Place,
+}
+
+enum Place {
+    File(TempDir),
+    Server(String),
+}
+
+impl Database {
+    pub(crate) async fn sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(Sqlite::open(directory.path().join("fleet.db")).await.unwrap());
+        Self { store, place: Place::File(directory) }
+    }
+
+    /// A database of its own on the server that all tests of this process share.
+    pub(crate) async fn postgres() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        let url = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start).url.clone()).await.unwrap();
+        let name = format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let url = url.replace("/hotdesk?", &format!("/{name}?"));
+        let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().database("postgres");
+        let pool = sqlx::PgPool::connect_with(options).await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&pool).await.unwrap();
+        pool.close().await;
+        Self { store: Arc::new(Postgres::connect(&url).await.unwrap()), place: Place::Server(url) }
+    }
+
+    /// As a second orchestrator opens it.
+    pub(crate) async fn again(&self) -> Arc<dyn Store> {
+        match &self.place {
+            Place::File(directory) => Arc::new(Sqlite::open(directory.path().join("fleet.db")).await.unwrap()),
+            Place::Server(url) => Arc::new(Postgres::connect(url).await.unwrap()),
+        }
+    }
+}
+
+/// A PostgreSQL that ends with this process, however that ends.
+pub(crate) struct Server {
+    pub url: String,
+    directory: PathBuf,
+    // It waits for the end of its input, which is ours.
+    _keeper: Child,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap().keep();
+        let url = start(&directory);
+        let keeper = Command::new("sh")
+            .args(["-c", r#"cat; "$0" stop "$1" immediate; rm -rf "$1""#])
+            .arg(script())
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { url, directory, _keeper: keeper }
+    }
+
+    /// Like a crash.
+    pub(crate) fn stop(&self) {
+        assert!(Command::new(script()).arg("stop").arg(&self.directory).arg("immediate").status().unwrap().success());
+    }
+
+    pub(crate) fn start_again(&self) {
+        start(&self.directory);
+    }
+}
+
+fn start(directory: &Path) -> String {
+    let output = Command::new(script()).arg("start").arg(directory).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "PostgreSQL did not start: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres")
+}
+
+/// Makes each property a test on each database.
+macro_rules! on_both {
+    ($($property:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $property() {
+                super::$property($crate::store::tests::databases::Database::sqlite().await).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $property() {
+                super::$property($crate::store::tests::databases::Database::postgres().await).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;

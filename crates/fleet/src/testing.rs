@@ -1,0 +1,58 @@
+//! A store and a provider in memory, for tests: both survive the fleet that uses them, both can be slow, and the provider can fail, hang, die and lose desks at every step.
+//!
+//! ```
+//! # tokio_test();
+//! # fn tokio_test() {}
+//! use hotdesk_fleet::testing::{MemoryStore, Reality};
+//! let (store, reality) = (MemoryStore::new(), Reality::new());
+//! // Fleet::open_with(testing::config(), store, vec![reality.provider()], testing::options(&reality))
+//! ```
+
+mod provider;
+mod store;
+
+pub use provider::{Fault, Reality, Step};
+pub use store::MemoryStore;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::fleet::{Fleet, Options, Who};
+use crate::limits::machine::{Has, Machine};
+use hotdesk_api::fleet::Scope;
+use std::sync::Arc;
+
+/// Settings of a fleet over a shared store, which needs no directory.
+pub fn config() -> Config {
+    Config { store: "memory".into(), ..Config::default() }
+}
+
+/// A large machine, tokio's clock, and the desks of that reality.
+pub fn options(reality: &Reality) -> Options {
+    let has = Has { cpus: 64.0, memory_mib: 256 << 10, free_memory_mib: 128 << 10, disk_mib: 4 << 20, free_disk_mib: 2 << 20 };
+    Options { clock: reality.clock(), look: Arc::new(reality.clone()), owner: None, machine: Machine::fixed(has) }
+}
+
+/// A key of the whole fleet.
+pub fn admin() -> Who {
+    Who { key: "k-admin".into(), name: "admin".into(), scope: Scope::Admin }
+}
+
+/// A key of one project.
+pub fn member(project: &str) -> Who {
+    Who { key: format!("k-{project}"), name: project.into(), scope: Scope::Project { project: project.into() } }
+}
+
+/// The clock of tests: tokio's, so that a day passes at once where time is paused.
+pub fn clock() -> Clock {
+    Clock::tokio()
+}
+
+impl Fleet {
+    /// As `kill -9` does: all work ends where it is, nothing is given back.
+    pub async fn kill(&self) {
+        self.engine.closing.cancel();
+        self.engine.killed.cancel();
+        self.engine.tasks.close();
+        self.engine.tasks.wait().await;
+    }
+}
