@@ -4,6 +4,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::budget::BudgetCommand;
 use crate::commands::costs::CostsArgs;
 use crate::commands::cp::CpArgs;
+use crate::commands::down::DownArgs;
 use crate::commands::env::EnvArgs;
 use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
@@ -17,12 +18,15 @@ use crate::commands::new::NewArgs;
 use crate::commands::open::OpenArgs;
 use crate::commands::pool::PoolCommand;
 use crate::commands::provider::ProviderCommand;
+use crate::commands::serve::ServeArgs;
 use crate::commands::set::SetArgs;
 use crate::commands::sh::ShArgs;
 use crate::commands::shot::ShotArgs;
 use crate::commands::snapshot::{SnapshotArgs, SnapshotsArgs};
 use crate::commands::steps::StepArgs;
+use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
+use crate::commands::up::UpArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{
@@ -42,6 +46,24 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a fleet and a first desk on this machine
+    ///
+    /// Does what is missing and leaves alone what is there: starts the fleet in the background, builds the template
+    /// the first time, makes the first desk or wakes it, and tells where it is.
+    Up(UpArgs),
+    /// Stop the fleet of this machine; desks keep running
+    Down(DownArgs),
+    /// Serve a fleet
+    ///
+    /// The first start writes a key that may do everything to admin.key in the data directory. Ends cleanly on SIGTERM
+    /// and SIGINT; desks keep running, and the next start finds them.
+    ///
+    /// Each setting is taken from the first of: its flag, its HOTDESK_ variable, the settings file, its default.
+    Serve(Box<ServeArgs>),
+    /// See what desks are made of, and build it
+    #[command(subcommand)]
+    Template(TemplateCommand),
+
     /// Make a desk
     New(Box<NewArgs>),
     /// List desks
@@ -250,7 +272,7 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["doctor", "desk", "completions"]),
+    ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
     ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),

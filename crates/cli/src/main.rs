@@ -12,6 +12,7 @@ mod memory;
 mod notify;
 mod out;
 mod picture;
+mod places;
 mod reach;
 mod reference;
 mod text;
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         }
     };
     match cli.command {
+        Command::Up(args) => commands::up::run(args),
+        Command::Down(args) => commands::down::run(args),
+        Command::Serve(args) => commands::serve::run(*args),
+        Command::Template(command) => commands::template::run(command),
         Command::New(args) => commands::new::run(*args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Shot(args) => commands::shot::run(args),
