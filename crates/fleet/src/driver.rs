@@ -28,10 +28,6 @@ impl Drivers {
     fn map(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Notify>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(crate) fn drives(&self, id: &str) -> bool {
-        self.map().contains_key(id)
-    }
 }
 
 impl Engine {

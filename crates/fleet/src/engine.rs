@@ -7,8 +7,10 @@ use crate::config::Config;
 use crate::driver::Drivers;
 use crate::driver::hold::Holds;
 use crate::error::{Error, Result};
+use crate::keys::Keys;
 use crate::life::Look;
 use crate::limits::Admission;
+use crate::money::Money;
 use crate::pools::Pools;
 use crate::store::{Audit, Record, Spend, Store};
 use crate::telemetry;
@@ -36,6 +38,8 @@ const EVENTS_AT_ONCE: u32 = 500;
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) keys: Keys,
+    pub(crate) money: Money,
     pub(crate) providers: Providers,
     /// Names this process among the orchestrators of the fleet.
     pub(crate) owner: String,
@@ -73,19 +77,21 @@ pub(crate) struct Note {
     pub(crate) by: String,
     /// A line in the log of events; without it the change is silent.
     pub(crate) told: bool,
+    /// Money to write down with it.
+    pub(crate) spends: Vec<Spend>,
 }
 
 impl Note {
     pub(crate) fn state(by: impl Into<String>) -> Self {
-        Self { kind: "state", by: by.into(), told: true }
+        Self { kind: "state", by: by.into(), told: true, spends: Vec::new() }
     }
 
     pub(crate) fn of(kind: &'static str, by: impl Into<String>) -> Self {
-        Self { kind, by: by.into(), told: true }
+        Self { kind, by: by.into(), told: true, spends: Vec::new() }
     }
 
     pub(crate) fn silent() -> Self {
-        Self { kind: "", by: String::new(), told: false }
+        Self { kind: "", by: String::new(), told: false, spends: Vec::new() }
     }
 }
 
@@ -132,20 +138,23 @@ impl Engine {
         for _ in 0..WRITE_TRIES {
             let old = entry.record();
             let mut record = Record::clone(&old);
-            let Some(note) = change(&mut record)? else { return Ok(old) };
+            let Some(mut note) = change(&mut record)? else { return Ok(old) };
             let now = self.clock.now_ms();
-            let spends = self.settle(&old, &mut record, now);
+            note.spends.extend(self.settle(&old, &mut record, now));
             let event = note.told.then(|| {
                 let mut event = self.event(&record, note.kind, &note.by);
                 event.at = rfc3339(now);
                 event
             });
             let begun = tokio::time::Instant::now();
-            let answer = self.store.update_and_spend(&record, event, &spends).await;
+            let answer = self.store.update_and_spend(&record, event, &note.spends).await;
             telemetry::store("update", begun.elapsed());
             match answer {
                 Ok(version) => {
                     record.version = version;
+                    for spend in &note.spends {
+                        telemetry::cost(&spend.project, &record.provider, spend.micro);
+                    }
                     let record = self.apply(record).unwrap_or_else(|| entry.record());
                     return Ok(record);
                 }
@@ -171,7 +180,7 @@ impl Engine {
             return Vec::new();
         }
         let state = std::mem::replace(&mut record.state, old.state);
-        let spends = self.settle_cost(record, now);
+        let spends = self.money.settle(record, now);
         record.state = state;
         record.changed_ms = now.max(old.changed_ms + 1);
         spends

@@ -10,6 +10,7 @@ pub use open::Options;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::keys::{Deed, On, may};
 use crate::store::{Audit, Store};
 use crate::view::Entry;
 use hotdesk_api::desk::{Event, State};
@@ -28,20 +29,13 @@ pub struct Who {
 }
 
 impl Who {
-    /// Whether a desk of that project and id is theirs.
-    pub fn may(&self, project: &str, desk: &str) -> bool {
-        match &self.scope {
-            Scope::Admin => true,
-            Scope::Project { project: own } => own == project,
-            Scope::Desk { desk: own } => own == desk,
-        }
+    /// Whether a desk of that project and id is theirs to see.
+    pub fn sees(&self, project: &str, id: &str) -> bool {
+        may(self, Deed::See, On::Desk { id, project }).is_ok()
     }
 
-    fn admin(&self, what: &str) -> Result<()> {
-        match self.scope {
-            Scope::Admin => Ok(()),
-            _ => Err(Error::Denied(format!("{what} needs a key of scope admin"))),
-        }
+    fn rules(&self) -> Result<()> {
+        may(self, Deed::Rule, On::Fleet)
     }
 }
 
@@ -60,23 +54,21 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A desk by id or by name, if it is theirs. A desk of others does not exist for them.
-    pub(crate) fn find(&self, who: &Who, id: &str) -> Result<Arc<Entry>> {
+    /// A desk by id or by name, if they may do that with it. A desk of others does not exist for them.
+    pub(crate) fn find(&self, who: &Who, id: &str, deed: Deed) -> Result<Arc<Entry>> {
         let view = &self.engine.view;
         let entry = view.get(id).or_else(|| match &who.scope {
             Scope::Admin => view.named(Some(crate::DEFAULT_PROJECT), id).or_else(|| view.named(None, id)),
             Scope::Project { project } => view.named(Some(project), id),
             Scope::Desk { desk } => view.get(desk).filter(|e| e.record().name.as_deref() == Some(id)),
         });
-        entry
-            .filter(|e| {
-                let record = e.record();
-                who.may(&record.project, &record.id) && (record.pool.is_none() || who.scope == Scope::Admin)
-            })
-            .ok_or_else(|| Error::NotFound { what: "desk", id: id.into() })
+        let entry = entry.ok_or_else(|| Error::NotFound { what: "desk", id: id.into() })?;
+        let record = entry.record();
+        may(who, deed, On::Desk { id: &record.id, project: &record.project })?;
+        Ok(entry)
     }
 
-    /// Every change of every desk, as it happens. Not filtered: see [`Who::may`].
+    /// Every change of every desk, as it happens. Not filtered: see [`Who::sees`].
     pub fn watch(&self) -> broadcast::Receiver<Event> {
         self.engine.events.subscribe()
     }

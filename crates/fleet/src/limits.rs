@@ -198,7 +198,10 @@ impl Engine {
                 return full(format!("the fleet has {} desks, the most it may have; delete one, or raise max_desks", sum.desks));
             }
             if let Some(max) = config.max_desks_per_project.get(&wanted.project).filter(|max| sum.of_project >= **max) {
-                return full(format!("the project {} has {} desks, and {max} is its limit; delete one first", wanted.project, sum.of_project));
+                return full(format!(
+                    "the project {} has {} desks, and {max} is its limit; delete one first",
+                    wanted.project, sum.of_project
+                ));
             }
             if let Some(max) = wanted.key_max.filter(|max| sum.of_key >= *max) {
                 return full(format!("this key has {} desks, and {max} is its limit; delete one first", sum.of_key));
@@ -233,7 +236,11 @@ impl Engine {
                 ));
             }
             if machine.free_disk_mib < LEAST_FREE_DISK_MIB {
-                return full(format!("the disk of {} has {} MiB left; make room there", config.data.display(), machine.free_disk_mib));
+                return full(format!(
+                    "the disk of {} has {} MiB left; make room there",
+                    config.data.display(),
+                    machine.free_disk_mib
+                ));
             }
         }
         Ok(())

@@ -211,7 +211,8 @@ impl Engine {
             let spec = self.pools.lock().get(template).map(|p| p.spec.clone());
             let resources = spec.as_ref().map(|s| self.pool_resources(s));
             let provider = spec.as_ref().and_then(|s| self.providers.choose(s.provider.as_deref()).ok()).map(|p| p.name());
-            for record in records.extract_if(.., |r| Some(r.spec.resources) != resources || Some(r.provider.as_str()) != provider) {
+            for record in records.extract_if(.., |r| Some(r.spec.resources) != resources || Some(r.provider.as_str()) != provider)
+            {
                 self.drop_member(&record, "its pool has changed").await?;
             }
             for record in records.extract_if(.., |r| matches!(r.state, State::Error | State::Stopped)) {

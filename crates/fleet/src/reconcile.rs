@@ -265,7 +265,8 @@ async fn lost(engine: &Arc<Engine>, memory: &Mutex<Memory>, record: &Arc<Record>
         transition(engine, record, Intent::Lost, &reason).await
     } else {
         let span = crate::clock::spoken(engine.config.restart_window_s);
-        let reason = format!("it died{why} and was started again {before} times within {span}; start tries once more, logs say more");
+        let reason =
+            format!("it died{why} and was started again {before} times within {span}; start tries once more, logs say more");
         transition(engine, record, Intent::Gone, &reason).await
     }
 }
@@ -293,7 +294,13 @@ async fn remainder(engine: &Arc<Engine>, record: &Arc<Record>) -> Result<()> {
 }
 
 /// Something of our fleet that the view does not know.
-async fn stranger(engine: &Arc<Engine>, memory: &Mutex<Memory>, name: &str, provider: &Arc<dyn Provider>, id: &str) -> Result<()> {
+async fn stranger(
+    engine: &Arc<Engine>,
+    memory: &Mutex<Memory>,
+    name: &str,
+    provider: &Arc<dyn Provider>,
+    id: &str,
+) -> Result<()> {
     let known = |record: &Option<Record>| record.as_ref().is_some_and(|r| r.state != State::Deleted);
     let record = engine.store.desk(id).await?;
     if known(&record) {

@@ -96,7 +96,8 @@ pub fn next(state: State, intent: Intent) -> Result<Next> {
     use Intent::{Archive, Delete, Done, Failed, Gone, Lost, Reset, Start, Stop, Stray};
     use Next::{Stay, To, Wait};
     use State::{
-        Archived, Archiving, Creating, Deleted, Deleting, Error as Broken, Resetting, Restoring, Running, Starting, Stopped, Stopping,
+        Archived, Archiving, Creating, Deleted, Deleting, Error as Broken, Resetting, Restoring, Running, Starting, Stopped,
+        Stopping,
     };
     Ok(match (state, intent) {
         (Deleted | Deleting, Delete) => Stay,

@@ -1,11 +1,14 @@
 //! A store and a provider in memory, for tests: both survive the fleet that uses them, both can be slow, and the provider can fail, hang, die and lose desks at every step.
 //!
 //! ```
-//! # tokio_test();
-//! # fn tokio_test() {}
-//! use hotdesk_fleet::testing::{MemoryStore, Reality};
+//! use hotdesk_fleet::Fleet;
+//! use hotdesk_fleet::testing::{self, MemoryStore, Reality};
+//!
+//! # async fn example() -> hotdesk_fleet::Result<()> {
 //! let (store, reality) = (MemoryStore::new(), Reality::new());
-//! // Fleet::open_with(testing::config(), store, vec![reality.provider()], testing::options(&reality))
+//! let fleet = Fleet::open_with(testing::config(), store, vec![reality.provider()], testing::options(&reality)).await?;
+//! # Ok(())
+//! # }
 //! ```
 
 mod provider;
@@ -48,6 +51,11 @@ pub fn clock() -> Clock {
 }
 
 impl Fleet {
+    /// Returns when it was killed.
+    pub async fn killed(&self) {
+        self.engine.killed.cancelled().await;
+    }
+
     /// As `kill -9` does: all work ends where it is, nothing is given back.
     pub async fn kill(&self) {
         self.engine.closing.cancel();

@@ -46,8 +46,7 @@ impl Engine {
         };
         let guard = lock.lock_owned().await;
         let asked = Instant::now();
-        let mut held =
-            Held { engine: Arc::clone(self), id: id.into(), guard: Some(guard), renewed: Mutex::new(asked) };
+        let mut held = Held { engine: Arc::clone(self), id: id.into(), guard: Some(guard), renewed: Mutex::new(asked) };
         if !self.alone {
             match self.store.lease(id, &self.owner, ms(LEASE)).await {
                 Ok(true) => {}
@@ -70,10 +69,8 @@ impl Held {
         let renewed = || *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let asked = Instant::now();
-            let answer = tokio::time::timeout_at(
-                renewed() + FENCE,
-                self.engine.store.lease(&self.id, &self.engine.owner, ms(LEASE)),
-            );
+            let answer =
+                tokio::time::timeout_at(renewed() + FENCE, self.engine.store.lease(&self.id, &self.engine.owner, ms(LEASE)));
             match answer.await {
                 Ok(Ok(true)) => *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked,
                 Ok(Ok(false)) | Err(_) => return,
@@ -106,20 +103,19 @@ impl Held {
 }
 
 impl Drop for Held {
+    /// Dropped in the midst: the lease is given back all the same.
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        if self.engine.alone {
+        if self.engine.alone || self.engine.killed.is_cancelled() {
             drop(guard);
             self.forget();
             return;
         }
         // The next one in this process must not begin before the lease is given back, or it would lose the one it takes.
-        let held =
-            Held { engine: Arc::clone(&self.engine), id: self.id.clone(), guard: Some(guard), renewed: Mutex::new(Instant::now()) };
-        if self.engine.killed.is_cancelled() {
-            std::mem::forget(held);
-        } else {
-            self.engine.spawn(held.release());
-        }
+        let (engine, id) = (Arc::clone(&self.engine), self.id.clone());
+        self.engine.spawn(async move {
+            let _ = engine.store.release(&id, &engine.owner).await;
+            drop(guard);
+        });
     }
 }

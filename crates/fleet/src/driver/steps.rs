@@ -68,9 +68,15 @@ pub(super) async fn act(engine: &Arc<Engine>, held: &Held, entry: &Arc<Entry>, r
     };
     engine.stage(entry, None);
     telemetry::step(record.state, &record.provider, result.is_ok(), begun.elapsed());
+    if let (State::Creating, Some(pool)) = (record.state, &record.pool) {
+        engine.pools.filled(pool, result.is_ok(), begun.elapsed());
+    }
     let written = match result {
         Ok(gain) => done(engine, record, gain).await,
-        Err(Error::Provider(ProviderError::Unavailable { provider, reason })) if record.state != State::Creating => {
+        // An archive that is away is another matter: the desk is whole where it is.
+        Err(Error::Provider(ProviderError::Unavailable { provider, reason }))
+            if record.state == State::Deleting || (record.state != State::Creating && provider == record.provider) =>
+        {
             put_off(engine, record, provider, &reason);
             return Outcome::Away(PUT_OFF);
         }
@@ -307,7 +313,7 @@ async fn failed(engine: &Arc<Engine>, held: &Held, entry: &Arc<Entry>, record: &
 /// The provider is away: the step stays as it is, shown with the reason.
 fn put_off(engine: &Engine, record: &Record, provider: &str, reason: &str) {
     tracing::warn!(provider, reason, step = telemetry::word(record.state), "put off: the provider is away");
-    if engine.providers.set_away(&record.provider, Some(reason.into())) {
+    if provider == record.provider && engine.providers.set_away(&record.provider, Some(reason.into())) {
         telemetry::provider_up(&record.provider, false);
     }
 }

@@ -147,7 +147,10 @@ impl Fleet {
         };
         let provider = match (&origin, &request.provider) {
             (Some(snapshot), Some(asked)) if *asked != snapshot.provider => {
-                return Err(Error::Invalid(format!("the snapshot {} is at {}; leave the provider out", snapshot.id, snapshot.provider)));
+                return Err(Error::Invalid(format!(
+                    "the snapshot {} is at {}; leave the provider out",
+                    snapshot.id, snapshot.provider
+                )));
             }
             (Some(snapshot), _) => engine.providers.choose(Some(&snapshot.provider))?,
             (None, asked) => engine.providers.choose(asked.as_deref())?,
@@ -155,14 +158,14 @@ impl Fleet {
         if let Some(reason) = engine.providers.away(provider.name()) {
             return Err(ProviderError::Unavailable { provider: provider.name(), reason }.into());
         }
-        engine.can_spend(&project).await?;
+        engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let capabilities = provider.capabilities().await;
         capable(provider.name(), &capabilities, &request)?;
         let queue = Duration::from_secs(request.queue_s);
         let mut wanted = Wanted {
             project: project.clone(),
             key: who.key.clone(),
-            key_max: engine.most_desks_of(&who.key).await?,
+            key_max: engine.keys.max_desks(&who.key),
             counted: true,
             cpu_and_memory: None,
             disk_mib: 0,
@@ -183,10 +186,9 @@ impl Fleet {
             }
         }
 
-        let template = origin.as_ref().map_or_else(
-            || request.template.clone().unwrap_or_else(|| engine.config.template.clone()),
-            |s| s.template.clone(),
-        );
+        let template = origin
+            .as_ref()
+            .map_or_else(|| request.template.clone().unwrap_or_else(|| engine.config.template.clone()), |s| s.template.clone());
         if origin.is_none() {
             prepared(engine, provider, &template).await?;
         }
@@ -283,7 +285,7 @@ async fn claim(
     let now = engine.clock.now_ms();
     let policy = engine.policy_of(&request);
     let change = |record: &mut Record| {
-        let spends = engine.settle_cost(record, now);
+        let spends = engine.money.settle(record, now);
         record.name.clone_from(&request.name);
         record.project.clone_from(&project);
         record.key.clone_from(&who.key);

@@ -4,6 +4,7 @@ use super::{Filter, Fleet, Who};
 use crate::clock::{ms, rfc3339};
 use crate::engine::{Engine, Note};
 use crate::error::{Error, Result};
+use crate::keys::Deed;
 use crate::life::Busy;
 use crate::limits::{Wanted, request};
 use crate::state::{self, Intent, Next};
@@ -25,7 +26,7 @@ const MOST_LABELS: usize = 64;
 impl Fleet {
     /// Waits until the desk has left every state between, at most `limit`; then as it is.
     pub async fn wait(&self, who: &Who, id: &str, limit: Duration) -> Result<Desk> {
-        let entry = match self.find(who, id) {
+        let entry = match self.find(who, id, Deed::See) {
             Ok(entry) => entry,
             Err(e) => return self.deleted(who, id).await?.ok_or(e),
         };
@@ -35,14 +36,15 @@ impl Fleet {
 
     /// By id or by name.
     pub async fn desk(&self, who: &Who, id: &str) -> Result<Desk> {
-        Ok(self.engine.shown(&*self.find(who, id)?))
+        Ok(self.engine.shown(&*self.find(who, id, Deed::See)?))
     }
 
     /// Oldest first.
     pub async fn desks(&self, who: &Who, filter: Filter) -> Result<Vec<Desk>> {
         let mut found = Vec::new();
         self.engine.view.for_each(|entry, r| {
-            let theirs = who.may(&r.project, &r.id) && (r.pool.is_none() || filter.project.as_deref() == Some(crate::pools::PROJECT));
+            let theirs =
+                who.sees(&r.project, &r.id) && (r.pool.is_none() || filter.project.as_deref() == Some(crate::pools::PROJECT));
             let wanted = filter.project.as_ref().is_none_or(|p| *p == r.project)
                 && filter.state.is_none_or(|s| s == r.state)
                 && filter.labels.iter().all(|(k, v)| r.spec.labels.get(k) == Some(v));
@@ -80,7 +82,12 @@ impl Fleet {
 
     /// Writes down what is wanted and has it done.
     async fn request(&self, who: &Who, id: &str, intent: Intent) -> Result<Desk> {
-        let entry = self.find(who, id)?;
+        let deed = match intent {
+            Intent::Delete => Deed::Delete,
+            Intent::Archive => Deed::Save,
+            _ => Deed::Run,
+        };
+        let entry = self.find(who, id, deed)?;
         let engine = Arc::clone(&self.engine);
         let by = who.name.clone();
         let asked = Arc::clone(&entry);
@@ -94,7 +101,7 @@ impl Fleet {
             return Ok(None);
         }
         let record = self.engine.store.desk(id).await?;
-        let record = record.filter(|r| who.may(&r.project, &r.id));
+        let record = record.filter(|r| who.sees(&r.project, &r.id));
         Ok(record.map(|r| self.engine.shown_record(&r)))
     }
 
@@ -103,7 +110,7 @@ impl Fleet {
         if by.is_zero() || by > Duration::from_secs(10 * 365 * 24 * 3600) {
             return Err(Error::Invalid("a life is extended by 1 second to 10 years".into()));
         }
-        let entry = self.find(who, id)?;
+        let entry = self.find(who, id, Deed::Change)?;
         let now = self.engine.clock.now_ms();
         entry.live.touch(now);
         let (engine, name, id) = (Arc::clone(&self.engine), who.name.clone(), entry.id.clone());
@@ -124,7 +131,7 @@ impl Fleet {
     /// Changes name, labels (a value of `null` removes one) and policy.
     pub async fn update(&self, who: &Who, id: &str, change: DeskChange) -> Result<Desk> {
         request::change(&change)?;
-        let entry = self.find(who, id)?;
+        let entry = self.find(who, id, Deed::Change)?;
         let (engine, name, id) = (Arc::clone(&self.engine), who.name.clone(), entry.id.clone());
         self.engine
             .detached(async move {
@@ -157,14 +164,14 @@ impl Fleet {
     }
 
     pub async fn usage(&self, who: &Who, id: &str) -> Result<Usage> {
-        let record = self.find(who, id)?.record();
+        let record = self.find(who, id, Deed::See)?.record();
         let provider = self.engine.providers.choose(Some(&record.provider))?;
         within(provider.usage(&record.id), "asking what the desk uses").await
     }
 
     /// What the desk's server printed, as far as its provider keeps it.
     pub async fn logs(&self, who: &Who, id: &str, lines: usize) -> Result<String> {
-        let record = self.find(who, id)?.record();
+        let record = self.find(who, id, Deed::See)?.record();
         let provider = self.engine.providers.choose(Some(&record.provider))?;
         within(provider.logs(&record.id, lines), "reading the desk's log").await
     }
@@ -173,7 +180,7 @@ impl Fleet {
     ///
     /// The gateway asks this for every request that it passes on, so it does not touch the store.
     pub async fn door(&self, who: &Who, id: &str) -> Result<Door> {
-        let entry = self.find(who, id)?;
+        let entry = self.find(who, id, Deed::Use)?;
         let record = entry.record();
         match &record.placed {
             Some(placed) if record.state == State::Running => {
@@ -186,7 +193,12 @@ impl Fleet {
                     s if state::is_step(s) && s != State::Deleting => "; wait for it",
                     _ => "",
                 };
-                Err(Error::Conflict(format!("the desk {} is {}, not running ({}){hint}", entry.id, word(record.state), record.reason)))
+                Err(Error::Conflict(format!(
+                    "the desk {} is {}, not running ({}){hint}",
+                    entry.id,
+                    word(record.state),
+                    record.reason
+                )))
             }
         }
     }
@@ -276,7 +288,9 @@ async fn able(engine: &Engine, record: &Record, intent: Intent) -> Result<()> {
     match intent {
         Intent::Reset if !provider.capabilities().await.reset => unsupported("reset"),
         Intent::Archive if !provider.capabilities().await.archive => unsupported("archive"),
-        Intent::Start if record.state == State::Stopped || record.state == State::Archived => engine.can_spend(&record.project).await,
+        Intent::Start if record.state == State::Stopped || record.state == State::Archived => {
+            engine.money.can_spend(&record.project, engine.clock.now_ms()).await
+        }
         _ => Ok(()),
     }
 }
@@ -318,7 +332,7 @@ impl Engine {
             expires_at: record.expires_ms.map(rfc3339),
             idle_s: None,
             busy: None,
-            cost: self.cost_of(record),
+            cost: self.money.cost(record, self.clock.now_ms()),
             stage: None,
         }
     }

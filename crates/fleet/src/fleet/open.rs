@@ -5,9 +5,11 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{Engine, Providers};
 use crate::error::{Error, Result};
+use crate::keys::Keys;
 use crate::life::{self, HttpLook, Look};
 use crate::limits::Admission;
 use crate::limits::machine::Machine;
+use crate::money::Money;
 use crate::reconcile;
 use crate::store::{Audit, Store};
 use hotdesk_provider::Provider;
@@ -59,7 +61,10 @@ impl Fleet {
         // SQLite serves one process. Its lock is gone when the process is, so whoever gets it knows that no lease of another is alive.
         let alone = config.store.is_empty();
         let lock = if alone { Some(lock(&config)?) } else { None };
-        let owner = options.owner.unwrap_or_else(|| super::create::random_id("o"));
+        let name = || if alone { "alone".into() } else { super::create::random_id("o") };
+        let owner = options.owner.unwrap_or_else(name);
+        let money = Money::new(Arc::clone(&store), &config)?;
+        money.deliver(&owner)?;
         let (audit, lines) = mpsc::channel(AUDIT_KEPT);
         // Read before the records: whatever is written from now on is seen again as an event.
         let newest = store.newest().await?;
@@ -85,6 +90,8 @@ impl Fleet {
             tasks: TaskTracker::new(),
             lock,
             config,
+            keys: Keys::open(Arc::clone(&store)).await?,
+            money,
             store,
         });
         for record in engine.store.desks().await? {
@@ -117,6 +124,9 @@ impl Fleet {
         engine.killed.cancel();
         engine.tasks.wait().await;
         engine.release_all().await;
+        if let Err(e) = engine.keys.flush().await {
+            tracing::debug!(error = %e, "the last uses of keys were not written down");
+        }
         tracing::info!("the fleet is closed");
     }
 

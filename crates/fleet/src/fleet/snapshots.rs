@@ -6,6 +6,7 @@ use crate::clock::rfc3339;
 use crate::driver::hold::Held;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::keys::{Deed, On, may};
 use crate::limits::{Wanted, request};
 use crate::reconcile::snapshots::{FOR_A_FORK, remove, users};
 use crate::store::Record;
@@ -28,7 +29,7 @@ impl Fleet {
         if let Some(name) = &name {
             request::new_desk(&NewDesk { name: Some(name.clone()), ..NewDesk::default() })?;
         }
-        let entry = self.find(who, id)?;
+        let entry = self.find(who, id, Deed::Save)?;
         let (engine, by) = (Arc::clone(&self.engine), who.name.clone());
         self.engine
             .detached(async move {
@@ -44,7 +45,7 @@ impl Fleet {
 
     pub async fn snapshots(&self, who: &Who) -> Result<Vec<Snapshot>> {
         let all = self.engine.store.snapshots().await?;
-        Ok(all.into_iter().filter(|s| may(who, s)).collect())
+        Ok(all.into_iter().filter(|s| who.sees(&s.project, &s.desk)).collect())
     }
 
     pub(super) async fn snapshot_of(&self, who: &Who, id: &str) -> Result<Snapshot> {
@@ -56,9 +57,7 @@ impl Fleet {
 
     pub async fn delete_snapshot(&self, who: &Who, id: &str) -> Result<()> {
         let snapshot = self.snapshot_of(who, id).await?;
-        if matches!(who.scope, Scope::Desk { .. }) {
-            return Err(Error::Denied("this key is for one desk and deletes no snapshots".into()));
-        }
+        may(who, Deed::Delete, On::Desk { id: &snapshot.desk, project: &snapshot.project })?;
         let engine = Arc::clone(&self.engine);
         self.engine
             .detached(async move {
@@ -92,14 +91,14 @@ impl Fleet {
         if request.template.is_some() || request.snapshot.is_some() || request.provider.is_some() {
             return Err(Error::Invalid("a fork has the template and the provider of its desk; leave them out".into()));
         }
-        let entry = self.find(who, id)?;
+        let entry = self.find(who, id, Deed::Save)?;
         let source = entry.record();
         let project = match request.project.as_deref() {
             None if who.scope == Scope::Admin => source.project.clone(),
             asked => project_of(who, asked)?,
         };
         let engine = Arc::clone(&self.engine);
-        engine.can_spend(&project).await?;
+        engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let mut draft = Draft::new(&engine, &source.provider, &source.spec.template);
         draft.project.clone_from(&project);
         draft.key.clone_from(&who.key);
@@ -114,7 +113,7 @@ impl Fleet {
         let wanted = Wanted {
             project,
             key: who.key.clone(),
-            key_max: engine.most_desks_of(&who.key).await?,
+            key_max: engine.keys.max_desks(&who.key),
             counted: true,
             cpu_and_memory: Some(draft.resources),
             disk_mib: draft.resources.disk_mib,
@@ -138,10 +137,6 @@ impl Fleet {
         let entry = self.engine.view.get(&new).ok_or_else(|| Error::NotFound { what: "desk", id: new })?;
         Ok(self.engine.shown(&entry))
     }
-}
-
-fn may(who: &Who, snapshot: &Snapshot) -> bool {
-    who.may(&snapshot.project, &snapshot.desk)
 }
 
 async fn hold(engine: &Arc<Engine>, desk: &str) -> Result<Held> {
@@ -179,7 +174,9 @@ async fn hold_resting(engine: &Arc<Engine>, id: &str, memory: bool) -> Result<(H
         })),
         State::Running => None,
         State::Stopped if !memory => None,
-        State::Stopped => Some(Error::Conflict("the desk is stopped and has no memory to save; start it, or save its files alone".into())),
+        State::Stopped => {
+            Some(Error::Conflict("the desk is stopped and has no memory to save; start it, or save its files alone".into()))
+        }
         state => Some(Error::Conflict(format!("a desk that is {} can't be saved; wait until it runs", word(state)))),
     };
     match refusal {
@@ -192,7 +189,14 @@ async fn hold_resting(engine: &Arc<Engine>, id: &str, memory: bool) -> Result<(H
 }
 
 /// Writes the snapshot down, makes it, writes down that it is there.
-async fn take(engine: &Arc<Engine>, held: &Held, record: &Record, name: Option<String>, memory: bool, reason: &str) -> Result<Snapshot> {
+async fn take(
+    engine: &Arc<Engine>,
+    held: &Held,
+    record: &Record,
+    name: Option<String>,
+    memory: bool,
+    reason: &str,
+) -> Result<Snapshot> {
     let provider = engine.providers.choose(Some(&record.provider))?;
     let mut snapshot = Snapshot {
         id: random_id("s"),

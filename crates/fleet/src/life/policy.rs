@@ -1,9 +1,10 @@
 //! The clock of all policies: looks at desks, stops, archives and deletes them when it is time.
 
-use super::look::{described, look};
 use super::SAVE_EVERY_MS;
+use super::look::{described, look};
 use crate::clock::spoken;
 use crate::engine::{Engine, Note};
+use crate::error::Result;
 use crate::state::{self, Intent, Next};
 use crate::store::Record;
 use crate::view::Entry;
@@ -12,6 +13,8 @@ use hotdesk_api::desk::State;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What desks cost is written down so often.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
 /// Policies are exact to this.
 const TICK: Duration = Duration::from_secs(2);
 const LEAD: Duration = Duration::from_secs(10);
@@ -25,6 +28,7 @@ const GRACE_MS: i64 = 60_000;
 
 /// Keeps the policies until the fleet closes.
 pub(crate) async fn keep(engine: Arc<Engine>) {
+    let mut counted = tokio::time::Instant::now();
     loop {
         tokio::select! {
             () = engine.closing.cancelled() => return,
@@ -33,8 +37,41 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
         save(&engine).await;
         if engine.leads("policy", LEAD).await {
             round(&engine).await;
+            if counted.elapsed() >= COUNT_EVERY {
+                counted = tokio::time::Instant::now();
+                if let Err(e) = count_money(&engine).await {
+                    tracing::warn!(error = %e, "money was not counted; it is counted later");
+                }
+            }
         }
     }
+}
+
+/// Writes down what desks cost, and stops those of projects that have nothing left.
+async fn count_money(engine: &Arc<Engine>) -> Result<()> {
+    let now = engine.clock.now_ms();
+    if !engine.config.prices.is_empty() {
+        for entry in engine.view.all() {
+            let count = |r: &mut Record| {
+                let spends = engine.money.tick(r, now);
+                Ok((!spends.is_empty()).then(|| Note { spends, ..Note::silent() }))
+            };
+            engine.change(&entry.id, count).await?;
+        }
+    }
+    let found = engine.money.look(now).await?;
+    for (project, words) in found.crossed {
+        engine.tell("budget", None, Some(&project), words, "budget").await;
+    }
+    for (project, why) in found.over {
+        for entry in engine.view.all() {
+            let record = entry.record();
+            if record.project == project && record.state == State::Running {
+                enact(engine, &entry, Intent::Stop, &why).await;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes down the signs of work that came through us.
@@ -61,9 +98,7 @@ async fn save(engine: &Arc<Engine>) {
 async fn round(engine: &Arc<Engine>) {
     let now = engine.clock.now_ms();
     let due: Vec<_> = engine.view.all().into_iter().filter(|e| is_look_due(e, &e.record(), now)).collect();
-    futures_util::stream::iter(due)
-        .for_each_concurrent(LOOKS_AT_ONCE, |entry| async move { look(engine, &entry).await })
-        .await;
+    futures_util::stream::iter(due).for_each_concurrent(LOOKS_AT_ONCE, |entry| async move { look(engine, &entry).await }).await;
     for entry in engine.view.all() {
         if let Some((intent, reason)) = due_now(engine, &entry).await {
             enact(engine, &entry, intent, &reason).await;

@@ -27,6 +27,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn fixed(has: Has) -> Self {
         Self { fixed: Some(has), seen: Mutex::default() }
     }

@@ -38,7 +38,12 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     if let Some(name) = &request.name {
         desk_name(name)?;
     }
-    for (what, name) in [("template", &request.template), ("project", &request.project), ("provider", &request.provider), ("snapshot", &request.snapshot)] {
+    for (what, name) in [
+        ("template", &request.template),
+        ("project", &request.project),
+        ("provider", &request.provider),
+        ("snapshot", &request.snapshot),
+    ] {
         if let Some(name) = name {
             plain_name(what, name)?;
         }
@@ -76,7 +81,10 @@ pub(crate) fn pool(spec: &PoolSpec) -> Result<()> {
     plain_name("template", &spec.template)?;
     resources(&spec.resources)?;
     if spec.min > spec.max || spec.max > LARGEST_POOL {
-        return bad(format!("a pool keeps min to max desks ready, and max is at most {LARGEST_POOL}; {} to {} is not that", spec.min, spec.max));
+        return bad(format!(
+            "a pool keeps min to max desks ready, and max is at most {LARGEST_POOL}; {} to {} is not that",
+            spec.min, spec.max
+        ));
     }
     if spec.max_hourly.is_some_and(|m| !m.is_finite() || m < 0.0) {
         return bad("max_hourly is an amount of money, zero or more");
@@ -97,7 +105,8 @@ fn desk_name(name: &str) -> Result<()> {
 }
 
 pub(crate) fn is_id(text: &str) -> bool {
-    text.strip_prefix("d-").is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+    text.strip_prefix("d-")
+        .is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
 }
 
 fn plain_name(what: &str, name: &str) -> Result<()> {

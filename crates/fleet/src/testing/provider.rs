@@ -303,7 +303,9 @@ fn placed(id: &str, thing: &Thing) -> Placed {
 
 fn made(world: &mut World, spec: &DeskSpec, half: bool) -> Result<Placed> {
     let files = match &spec.snapshot {
-        Some(from) => world.snapshots.get(&from.id).ok_or_else(|| Error::NotFound(format!("there is no snapshot {}", from.id)))?.files,
+        Some(from) => {
+            world.snapshots.get(&from.id).ok_or_else(|| Error::NotFound(format!("there is no snapshot {}", from.id)))?.files
+        }
         None => 0,
     };
     let thing = world.things.entry(spec.id.clone()).or_insert(Thing { files, secret: spec.secret.clone(), ..Thing::default() });
@@ -406,7 +408,10 @@ impl Provider for Reality {
     }
 
     async fn usage(&self, id: &str) -> Result<Usage> {
-        self.act(Step::Usage, id, |world, _| Ok(Usage { cpu_s: world.thing(id)?.cpu_s, memory_bytes: 50 << 20, ..Usage::default() })).await
+        self.act(Step::Usage, id, |world, _| {
+            Ok(Usage { cpu_s: world.thing(id)?.cpu_s, memory_bytes: 50 << 20, ..Usage::default() })
+        })
+        .await
     }
 
     async fn logs(&self, id: &str, _: usize) -> Result<String> {
