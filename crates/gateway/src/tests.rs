@@ -53,7 +53,7 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().to_owned();
-        let store = hotdesk_fleet::store::sqlite::SqliteStore::open(&data.join("fleet.db")).await.unwrap();
+        let store = hotdesk_fleet::store::sqlite::Sqlite::open(data.join("fleet.db")).await.unwrap();
         let provider = Arc::new(FakeProvider::new(data.join("desks")));
         let settings = hotdesk_fleet::Config { data: data.clone(), ..Default::default() };
         let fleet = Fleet::open(settings, Arc::new(store), vec![provider.clone()]).await.unwrap();

@@ -3,20 +3,24 @@
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
+use std::io;
 use std::path::Path as FilePath;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::net::{TcpStream, UnixListener};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -39,8 +43,8 @@ pub(super) struct Played {
     pub(super) waiting: Arc<AtomicUsize>,
     /// Lets `/v1/slow` and the next part of `/v1/stream` go.
     pub(super) go: Arc<Notify>,
-    /// Whether `/v1/break` breaks off.
-    pub(super) breaks: AtomicBool,
+    /// So many more times `/v1/break` breaks off.
+    pub(super) breaks: AtomicUsize,
     /// The picture.
     pub(super) picture: watch::Sender<Bytes>,
 }
@@ -57,12 +61,12 @@ impl FakeDesk {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 playing.connections.fetch_add(1, Ordering::SeqCst);
-                let (app, open) = (app.clone(), Counted::new(&playing));
+                let (app, open, cut) = (app.clone(), Counted::new(&playing), Arc::<AtomicBool>::default());
                 connections.spawn(async move {
                     let _open = open;
-                    let service = TowerToHyperService::new(app);
+                    let service = TowerToHyperService::new(app.layer(Extension(cut.clone())));
                     let http = hyper::server::conn::http1::Builder::new();
-                    let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+                    let _ = http.serve_connection(TokioIo::new(Fragile { stream, cut }), service).with_upgrades().await;
                 });
                 while connections.try_join_next().is_some() {}
             }
@@ -155,17 +159,43 @@ async fn count(State(played): State<Arc<Played>>) -> Json<usize> {
 }
 
 /// Reads the request and closes the connection instead of an answer, where it is told to.
-async fn break_off(State(played): State<Arc<Played>>, request: Request) -> Response {
+async fn break_off(State(played): State<Arc<Played>>, Extension(cut): Extension<Arc<AtomicBool>>, request: Request) -> &'static str {
     let _ = axum::body::to_bytes(request.into_body(), 64 << 20).await;
     played.count.fetch_add(1, Ordering::SeqCst);
-    if !played.breaks.load(Ordering::SeqCst) {
-        return "whole".into_response();
+    if played.breaks.load(Ordering::SeqCst) > 0 {
+        played.breaks.fetch_sub(1, Ordering::SeqCst);
+        cut.store(true, Ordering::SeqCst);
     }
-    // A body that fails before its first byte takes the connection with it.
-    let body = futures_util::stream::once(async { Err::<Bytes, _>(std::io::Error::other("broken")) });
-    let mut response = Body::from_stream(body).into_response();
-    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("10"));
-    response
+    "whole"
+}
+
+/// A connection that can be cut: nothing more is written.
+struct Fragile {
+    stream: UnixStream,
+    cut: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Fragile {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Fragile {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if self.cut.load(Ordering::SeqCst) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 async fn slow(State(played): State<Arc<Played>>) -> &'static str {
