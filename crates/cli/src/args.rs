@@ -4,6 +4,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::budget::BudgetCommand;
 use crate::commands::costs::CostsArgs;
 use crate::commands::cp::CpArgs;
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::down::DownArgs;
 use crate::commands::env::EnvArgs;
 use crate::commands::events::EventsArgs;
@@ -144,13 +145,6 @@ pub(crate) enum Command {
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

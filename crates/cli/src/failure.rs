@@ -42,6 +42,11 @@ impl Failure {
         self
     }
 
+    /// All of it on one line.
+    pub(crate) fn text(&self) -> String {
+        std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+    }
+
     /// Another exit status.
     pub(crate) fn with(mut self, exit: Exit) -> Self {
         self.exit = exit;

@@ -3,7 +3,6 @@
 mod args;
 mod commands;
 mod desk;
-mod doctor;
 mod exit;
 mod failure;
 mod init;
@@ -68,7 +67,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => commands::audit::run(args),
         Command::Provider(command) => commands::provider::run(command),
         Command::Desk(args) => desk::run(*args),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::command(), "hotdesk", &mut text);

@@ -4,10 +4,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Rows};
 use crate::reach::{self, Reach};
-use crate::text::parse_mebibytes;
+use crate::text::{parse_mebibytes, parse_span};
 use clap::{Args, Subcommand};
 use hotdesk_api::desk::Resources;
 use hotdesk_api::fleet::{Pool, PoolSpec};
+use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
@@ -58,6 +59,14 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_mebibytes)]
     disk: Option<u64>,
 
+    /// Most money per hour that they may cost, for providers that bill
+    #[arg(long, value_name = "MONEY")]
+    max_hourly: Option<f64>,
+
+    /// Keep one fewer when nobody asked for so long, down to MIN
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_span)]
+    cool_down: Duration,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -102,7 +111,15 @@ async fn set(args: SetArgs) -> Outcome {
         memory_mib: args.memory.unwrap_or(default.memory_mib),
         disk_mib: args.disk.unwrap_or(default.disk_mib),
     };
-    let spec = PoolSpec { template: args.template, provider: args.provider, min: args.min, max, resources };
+    let spec = PoolSpec {
+        template: args.template,
+        provider: args.provider,
+        min: args.min,
+        max,
+        resources,
+        max_hourly: args.max_hourly,
+        cool_down_s: args.cool_down.as_secs(),
+    };
     let pool = args.reach.client()?.set_pool(&spec).await?;
     if args.json { out::json(&pool) } else { Ok(table(&[pool]).print()) }
 }
