@@ -92,7 +92,7 @@ class DeskFailed(Problem):
 
     @property
     def desk(self) -> str | None:
-        found = self.body.get("desk") or self.body.get("id")
+        found = self.body.get("desk")
         return found if isinstance(found, str) else None
 
 
@@ -143,6 +143,9 @@ def problem_from(status: int, headers: Mapping[str, str], content: bytes) -> Pro
     except ValueError:
         pass
     code = str(body.get("code") or "")
+    location = headers.get("location") or ""
+    if location.startswith("/v1/desks/"):
+        body.setdefault("desk", location.split("/")[3])
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerError)
     after = body.get("retry_after")
     retry_after = float(after) if isinstance(after, (int, float)) else _seconds(headers.get("retry-after"))

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from ._requests import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRY_FOR_S
 from .errors import ConnectionFailed, Problem, problem_from
 from .settings import Settings
+from .tls import tls_context
 
 #: One read of a socket.
 CHUNK = 256 * 1024
@@ -43,7 +44,7 @@ class Gateway:
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self.authority = parts.netloc.rpartition("@")[2]
         self.path = parts.path.rstrip("/")
-        self._tls = _tls_context(verify) if parts.scheme == "https" else None
+        self._tls = tls_context(verify) if parts.scheme == "https" else None
 
     def connect(self, patience: float = RETRY_FOR_S) -> socket.socket:
         """A connection. A fleet that refuses is asked again for a while, because nothing was sent yet and it may be starting."""
@@ -203,18 +204,28 @@ class HttpForwarder(Forwarder):
                 if desk is not None and _ended(desk):
                     self._drop(desk)
                     desk = None
-                if desk is None:
+                fresh = desk is None
+                while True:
+                    if desk is None:
+                        try:
+                            desk = self._gateway.connect()
+                        except ConnectionFailed as e:
+                            client.sendall(_unreachable(str(e)))
+                            return
+                        desk.settimeout(None)
+                        self._note(desk)
+                        desk_reader = Reader(desk)
+                    assert desk_reader is not None
                     try:
-                        desk = self._gateway.connect()
-                    except ConnectionFailed as e:
-                        client.sendall(_unreachable(str(e)))
-                        return
-                    desk.settimeout(None)
-                    self._note(desk)
-                    desk_reader = Reader(desk)
-                assert desk_reader is not None
-                if not self._exchange(client, reader, request, desk, desk_reader):
-                    return
+                        if not self._exchange(client, reader, request, desk, desk_reader):
+                            return
+                        break
+                    except _NoAnswer:
+                        # a kept connection was closed just when it was used: reading again does no harm, acting again could
+                        if fresh or request.method not in ("GET", "HEAD"):
+                            raise
+                        self._drop(desk)
+                        desk, fresh = None, True
         finally:
             if desk is not None:
                 self._drop(desk)
@@ -230,9 +241,12 @@ class HttpForwarder(Forwarder):
         except (BrokenPipeError, ConnectionResetError):
             pass  # refused before the body was whole: the answer says why
         while True:
-            answer = desk_reader.head()
+            try:
+                answer = desk_reader.head()
+            except ConnectionResetError as e:
+                raise _NoAnswer(str(e)) from e
             if answer is None:
-                raise ConnectionResetError("the gateway closed the connection without an answer")
+                raise _NoAnswer("the gateway closed the connection without an answer")
             if answer.status == 101:
                 client.sendall(answer.raw + desk_reader.rest())
                 pump(client, desk, reader.rest())
@@ -256,6 +270,10 @@ class HttpForwarder(Forwarder):
 
 
 # ── HTTP/1.1, as much as is needed to know where a message ends ──────────────
+
+
+class _NoAnswer(ConnectionResetError):
+    """A request was sent and the connection ended without a word."""
 
 
 class BadHttp(Exception):
@@ -509,15 +527,3 @@ def _unreachable(why: str) -> bytes:
         + f"Content-Length: {len(body)}\r\n\r\n".encode()
         + body
     )
-
-
-def _tls_context(verify: Any) -> ssl.SSLContext:
-    if isinstance(verify, ssl.SSLContext):
-        return verify
-    if isinstance(verify, (str, os.PathLike)):
-        return ssl.create_default_context(cafile=os.fspath(verify))
-    context = ssl.create_default_context()
-    if verify is False:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context

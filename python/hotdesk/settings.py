@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from .errors import SettingsError
 
 DEFAULT_URL = "http://127.0.0.1:7700"
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,19 @@ class Settings:
 
 
 def find(url: str | None = None, key: str | None = None) -> Settings:
-    """`url` and `key`, else `HOTDESK_URL` and `HOTDESK_KEY`, else what a fleet on this machine wrote into its data directory."""
+    """`url` and `key`, else `HOTDESK_URL` and `HOTDESK_KEY`, else what a fleet of this machine wrote into its data directory.
+
+    The key of this machine's fleet is sent to this machine's fleet alone, never to an address that somebody put into the environment.
+    """
     url = url or os.environ.get("HOTDESK_URL") or None
     key = key or os.environ.get("HOTDESK_KEY") or None
-    if url is None or key is None:
-        for data in data_directories():
-            written = _address(data / "serve.json")
-            if url is not None and written is not None and not _same(url, written):
-                continue  # another fleet than the one that was asked for: its key is not meant for it
-            found = _text(data / "admin.key")
-            if found is None and written is None:
-                continue
-            url = url or written
-            key = key or found
-            break
+    for data in data_directories():
+        local = _address(data / "serve.json")
+        if local is None or (url is not None and not _same(url, local)):
+            continue
+        url = url or local
+        key = key or _text(data / "admin.key")
+        break
     url = (url or DEFAULT_URL).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -44,26 +44,37 @@ def find(url: str | None = None, key: str | None = None) -> Settings:
     return Settings(url, key)
 
 
+def trust() -> str | bool:
+    """What a fleet's certificate is checked against: the file that `HOTDESK_CA` names, else what the system trusts."""
+    return os.environ.get("HOTDESK_CA") or True
+
+
 def data_directories() -> list[Path]:
     """Where fleets of this machine keep their things, the likeliest first."""
     said = os.environ.get("HOTDESK_DATA")
     if said:
         return [Path(said)]
+    system = Path("/var/lib/hotdesk")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return [system]
     home = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    own, system = Path(home) / "hotdesk", Path("/var/lib/hotdesk")
-    return [system, own] if hasattr(os, "geteuid") and os.geteuid() == 0 else [own, system]
+    return [Path(home) / "hotdesk", system]
 
 
 def _address(path: Path) -> str | None:
+    """The address in a `serve.json`, if the fleet that wrote it still runs."""
     text = _text(path)
-    if text is None:
-        return None
     try:
-        written = json.loads(text)
+        written = json.loads(text) if text else None
     except ValueError:
         return None
-    url = written.get("url") if isinstance(written, dict) else None
-    return url.rstrip("/") if isinstance(url, str) and url else None
+    if not isinstance(written, dict) or not isinstance(written.get("url"), str):
+        return None
+    process = written.get("pid")
+    if isinstance(process, int) and os.path.isdir("/proc/self") and not os.path.exists(f"/proc/{process}"):
+        return None
+    url: str = written["url"]
+    return url.rstrip("/") or None
 
 
 def _text(path: Path) -> str | None:
@@ -75,6 +86,5 @@ def _text(path: Path) -> str | None:
 
 def _same(one: str, other: str) -> bool:
     a, b = urlsplit(one), urlsplit(other)
-    loopback = {"localhost", "127.0.0.1", "::1"}
-    host = a.hostname == b.hostname or {a.hostname, b.hostname} <= loopback
-    return host and (a.port or 80) == (b.port or 80)
+    host = a.hostname == b.hostname or (a.hostname in _LOOPBACK and b.hostname in _LOOPBACK)
+    return a.scheme == b.scheme and host and a.port == b.port

@@ -21,7 +21,8 @@ class AsyncHotdesk:
     """The client of a fleet.
 
     Without arguments it talks to the fleet that `HOTDESK_URL` and `HOTDESK_KEY` name, else to the one of this machine.
-    `verify` is what httpx takes: a file with the fleet's own certificate, a context, or False.
+    `verify` says what its certificate is checked against: a file, a context, or False; by default the file in `HOTDESK_CA`, else what
+    the system trusts.
     """
 
     def __init__(
@@ -29,11 +30,11 @@ class AsyncHotdesk:
         url: str | None = None,
         key: str | None = None,
         *,
-        verify: Any = True,
+        verify: Any = None,
         http_client: httpx.AsyncClient | None = None,
     ) -> None:
-        self._http = AsyncHttp(settings.find(url, key), http_client, verify)
-        self.verify = verify
+        self.verify = settings.trust() if verify is None else verify
+        self._http = AsyncHttp(settings.find(url, key), http_client, self.verify)
         self.desks = AsyncDesks(self._http, self)
         self.snapshots = AsyncSnapshots(self._http)
         self.pools = AsyncPools(self._http)

@@ -15,6 +15,7 @@ from .. import _requests
 from .._requests import Request
 from ..errors import ConnectionFailed, Problem, Timeout, Unauthorized, problem_from
 from ..settings import Settings
+from ..tls import tls_context
 
 
 class Http:
@@ -26,7 +27,7 @@ class Http:
         self._headers = headers
         self._own = client is None
         self._client = client or httpx.Client(
-            verify=verify,
+            verify=tls_context(verify),
             # a proxy of the environment stands between us and the internet, not between us and a fleet
             trust_env=False,
             limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
@@ -53,7 +54,7 @@ class Http:
                 response = self._client.request(
                     request.method,
                     self.settings.url + request.path,
-                    params=httpx.QueryParams(request.params),
+                    params=tuple(request.params),
                     json=request.json,
                     content=content,
                     headers={**self._headers, **request.headers},
@@ -84,7 +85,7 @@ class Http:
             with self._client.stream(
                 request.method,
                 self.settings.url + request.path,
-                params=httpx.QueryParams(request.params),
+                params=tuple(request.params),
                 json=request.json,
                 headers={**self._headers, **request.headers},
                 timeout=httpx.Timeout(request.answer_s, connect=_requests.CONNECT_S),

@@ -245,7 +245,7 @@ def _close_all() -> None:
 def _register() -> None:
     """`isinstance` says what OSWorld expects."""
     try:
-        from desktop_env.providers.base import Provider, VMManager
+        from desktop_env.providers.base import Provider, VMManager  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return
     Provider.register(DockerProvider)
