@@ -15,21 +15,16 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
+from ._http1 import LONGEST_HEAD, BadHttp, Head, Reader
+from ._pump import pump
 from ._requests import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRY_FOR_S
 from .errors import ConnectionFailed, Problem, problem_from
 from .settings import Settings
 from .tls import tls_context
 
-#: One read of a socket.
-CHUNK = 256 * 1024
-#: What may wait for a slow reader before the writer has to wait too.
-BUFFER = 1024 * 1024
-#: Headers that are longer are no headers.
-LONGEST_HEAD = 64 * 1024
 #: How often a closed forwarder is noticed.
 TICK_S = 0.5
 
@@ -230,7 +225,7 @@ class HttpForwarder(Forwarder):
             if desk is not None:
                 self._drop(desk)
 
-    def _exchange(self, client: socket.socket, reader: "Reader", request: "Head", desk: socket.socket, desk_reader: "Reader") -> bool:
+    def _exchange(self, client: socket.socket, reader: Reader, request: Head, desk: socket.socket, desk_reader: Reader) -> bool:
         """One request and its answer; False if the connection ends with it."""
         try:
             desk.sendall(self._rewritten(request))
@@ -257,7 +252,7 @@ class HttpForwarder(Forwarder):
         ended = desk_reader.body(answer, client.sendall, of_request=False, method=request.method)
         return not ended and not request.closes and not answer.closes
 
-    def _rewritten(self, request: "Head") -> bytes:
+    def _rewritten(self, request: Head) -> bytes:
         target = request.target
         if "://" in target.split("?", 1)[0]:
             parts = urlsplit(target)
@@ -269,241 +264,8 @@ class HttpForwarder(Forwarder):
         return "\r\n".join(lines).encode("latin-1") + b"\r\n" + self._gateway.authorization() + b"\r\n"
 
 
-# ── HTTP/1.1, as much as is needed to know where a message ends ──────────────
-
-
 class _NoAnswer(ConnectionResetError):
     """A request was sent and the connection ended without a word."""
-
-
-class BadHttp(Exception):
-    """Not HTTP/1.1 as we know it."""
-
-
-@dataclass
-class Head:
-    """The first line and the headers of a request or an answer."""
-
-    raw: bytes
-    first: str
-    headers: list[tuple[str, str]]
-
-    @property
-    def method(self) -> str:
-        return self.first.split(" ", 2)[0]
-
-    @property
-    def target(self) -> str:
-        return self.first.split(" ", 2)[1]
-
-    @property
-    def version(self) -> str:
-        return "HTTP/1.0" if self.first.endswith("HTTP/1.0") else "HTTP/1.1"
-
-    @property
-    def status(self) -> int:
-        return int(self.first.split(" ", 2)[1])
-
-    def values(self, name: str) -> list[str]:
-        return [v for n, v in self.headers if n.lower() == name]
-
-    def wants(self, name: str, word: str) -> bool:
-        return any(word in [w.strip().lower() for w in value.split(",")] for value in self.values(name))
-
-    @property
-    def chunked(self) -> bool:
-        return self.wants("transfer-encoding", "chunked")
-
-    @property
-    def length(self) -> int | None:
-        values = self.values("content-length")
-        if not values:
-            return None
-        if len(set(values)) != 1 or not values[0].isdecimal():
-            raise BadHttp(f"content-length {values}")
-        return int(values[0])
-
-    @property
-    def closes(self) -> bool:
-        old = "HTTP/1.0" in self.first
-        return self.wants("connection", "close") or (old and not self.wants("connection", "keep-alive"))
-
-
-class Reader:
-    """Reads messages from a socket."""
-
-    def __init__(self, source: socket.socket, piece: int = CHUNK) -> None:
-        self._source = source
-        self._piece = piece
-        self._buffer = bytearray()
-
-    def head(self) -> Head | None:
-        """The next head, or None at the end of the stream."""
-        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
-            if len(self._buffer) > LONGEST_HEAD:
-                raise BadHttp(f"a head of more than {LONGEST_HEAD} bytes")
-            if not self._more():
-                if self._buffer.strip():
-                    raise BadHttp("the connection ended within a head")
-                return None
-        raw = bytes(self._buffer[: end + 4])
-        del self._buffer[: end + 4]
-        lines = raw.lstrip(b"\r\n").decode("latin-1").split("\r\n")
-        if len(lines[0].split(" ", 2)) < 2:
-            raise BadHttp(f"a first line like {lines[0][:40]!r}")
-        headers = []
-        for line in lines[1:]:
-            if line:
-                name, colon, value = line.partition(":")
-                if not colon:
-                    raise BadHttp(f"a header like {line[:40]!r}")
-                headers.append((name.strip(), value.strip()))
-        return Head(raw, lines[0], headers)
-
-    def body(self, head: Head, to: Callable[[bytes], Any], *, of_request: bool, method: str = "") -> bool:
-        """Passes the message's body on; True if it was ended by the end of the connection."""
-        if not of_request and (method == "HEAD" or head.status in (204, 304)):
-            return False
-        if head.chunked:
-            self._chunks(to)
-            return False
-        length = head.length
-        if length is None:
-            if of_request:
-                return False
-            to(self.rest())
-            while piece := self._source.recv(CHUNK):
-                to(piece)
-            return True
-        while length > 0:
-            if not self._buffer and not self._more():
-                raise BadHttp("the connection ended within a body")
-            piece = bytes(self._buffer[:length])
-            del self._buffer[: len(piece)]
-            length -= len(piece)
-            to(piece)
-        return False
-
-    def exactly(self, length: int) -> bytes:
-        while len(self._buffer) < length and self._more():
-            pass
-        return bytes(self._buffer[:length])
-
-    def rest(self) -> bytes:
-        """What was read and not used."""
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        return rest
-
-    def _chunks(self, to: Callable[[bytes], Any]) -> None:
-        while True:
-            line = self._line()
-            try:
-                size = int(line.split(b";", 1)[0].strip(), 16)
-            except ValueError:
-                raise BadHttp(f"a chunk's size like {line[:20]!r}") from None
-            to(line)
-            if size == 0:
-                break
-            left = size + 2
-            while left:
-                if not self._buffer and not self._more():
-                    raise BadHttp("the connection ended within a chunk")
-                piece = bytes(self._buffer[:left])
-                del self._buffer[: len(piece)]
-                left -= len(piece)
-                to(piece)
-        while True:  # trailers, up to an empty line
-            line = self._line()
-            to(line)
-            if line == b"\r\n":
-                return
-
-    def _line(self) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            if len(self._buffer) > LONGEST_HEAD or not self._more():
-                raise BadHttp("a line without an end")
-        line = bytes(self._buffer[: end + 2])
-        del self._buffer[: end + 2]
-        return line
-
-    def _more(self) -> bool:
-        piece = self._source.recv(self._piece)
-        self._buffer += piece
-        return bool(piece)
-
-
-# ── bytes ────────────────────────────────────────────────────────────────────
-
-
-def pump(one: socket.socket, other: socket.socket, early: bytes = b"") -> None:
-    """Carries bytes both ways until both ends are done; `early` was read from `one` already.
-
-    One thread with a selector, because a TLS connection must not be read and written by two threads at once.
-    """
-    lanes = [_Lane(one, other, bytearray(early)), _Lane(other, one, bytearray())]
-    with selectors.DefaultSelector() as selector:
-        for end in (one, other):
-            end.setblocking(False)
-            selector.register(end, selectors.EVENT_READ)
-        try:
-            while not all(lane.done for lane in lanes):
-                for lane in lanes:
-                    lane.step()
-                if any(lane.done and lane.source_ended and isinstance(lane.target, ssl.SSLSocket) for lane in lanes):
-                    return  # TLS knows no half-closed connection
-                wanted = {one: 0, other: 0}
-                for lane in lanes:
-                    if lane.data:
-                        wanted[lane.target] |= selectors.EVENT_WRITE
-                    if not lane.source_ended and len(lane.data) < BUFFER:
-                        wanted[lane.source] |= selectors.EVENT_READ
-                for end, events in wanted.items():
-                    if end in selector.get_map():
-                        selector.unregister(end)
-                    if events:
-                        selector.register(end, events)
-                if not selector.get_map():
-                    return
-                if not any(lane.pending() for lane in lanes):
-                    selector.select()
-        except OSError:
-            return
-
-
-class _Lane:
-    """One direction."""
-
-    def __init__(self, source: socket.socket, target: socket.socket, data: bytearray) -> None:
-        self.source, self.target, self.data = source, target, data
-        self.source_ended = False
-        self.done = False
-
-    def pending(self) -> bool:
-        return isinstance(self.source, ssl.SSLSocket) and len(self.data) < BUFFER and self.source.pending() > 0
-
-    def step(self) -> None:
-        if self.done:
-            return
-        if not self.source_ended and len(self.data) < BUFFER:
-            try:
-                piece = self.source.recv(CHUNK)
-                self.source_ended = not piece
-                self.data += piece
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                pass
-        while self.data:
-            try:
-                sent = self.target.send(self.data)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            del self.data[:sent]
-        if self.source_ended:
-            self.done = True
-            try:
-                self.target.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
 
 
 def _ended(one: socket.socket) -> bool:
