@@ -17,6 +17,7 @@ ANSWER_S = 30.0
 CONNECT_S = 10.0
 #: A fleet that is being restarted is back within seconds, so what may be sent again is sent for about so long.
 RETRY_FOR_S = 15.0
+FIRST_RETRY_FOR_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 #: Pause between two looks at a desk whose change takes longer than one request may wait.

@@ -25,6 +25,7 @@ class AsyncHttp:
         if settings.key:
             headers["Authorization"] = f"Bearer {settings.key}"
         self._headers = headers
+        self._reached = False
         self._own = client is None
         self._client = client or httpx.AsyncClient(
             verify=tls_context(verify),
@@ -47,7 +48,8 @@ class AsyncHttp:
 
     async def send(self, request: Request, *, content: Any = None) -> httpx.Response:
         """The whole answer, if it is a success; else the exception that says why not."""
-        end = time.monotonic() + _requests.RETRY_FOR_S
+        # a fleet that was never reached is rather not there than just being restarted
+        end = time.monotonic() + (_requests.RETRY_FOR_S if self._reached else _requests.FIRST_RETRY_FOR_S)
         pause = _requests.FIRST_PAUSE_S
         while True:
             try:
@@ -70,6 +72,7 @@ class AsyncHttp:
                 if not safe or time.monotonic() > end:
                     raise ConnectionFailed(f"{self.settings.url} can't be reached: {e or repr(e)}") from e
             else:
+                self._reached = True
                 if response.is_success:
                     return response
                 problem = self._problem(response)
