@@ -19,7 +19,7 @@ from waiting import eventually
 
 @pytest.fixture(scope="module")
 def desk(shared):
-    shared.hotdesk("new", "--name", "cli", "--template", TEMPLATE, "--cpus", "0.5", "--memory", "512MiB")
+    shared.hotdesk("new", "--name", "cli", "--template", TEMPLATE, "--cpus", "0.5", "--memory", "512M")
     yield "cli"
     shared.hotdesk("rm", "cli", check=False)
 
@@ -30,12 +30,12 @@ def test_new_ls_rm(shared):
     assert body["name"] == "first" and body["labels"] == {"a": "b"} and body["state"] == "running"
     listed = shared.hotdesk("ls").stdout
     assert "first" in listed and "running" in listed and re.search(r"(?i)state|idle|expires|cost", listed.splitlines()[0])
-    assert any(d["id"] == body["id"] for d in json.loads(shared.hotdesk("ls", "--json").stdout)["desks"])
+    assert any(d["id"] == body["id"] for d in json.loads(shared.hotdesk("ls", "--json").stdout))
     shared.hotdesk("stop", "first")
     assert "stopped" in shared.hotdesk("ls").stdout
     shared.hotdesk("start", "first")
     shared.hotdesk("reset", "first")
-    shared.hotdesk("extend", "first", "1h")
+    shared.hotdesk("extend", "first", "--by", "1h")
     shared.hotdesk("rm", "first")
     assert "first" not in shared.hotdesk("ls").stdout
 
@@ -48,9 +48,9 @@ def test_exec(shared, desk):
 
 
 def test_shot(shared, desk, tmp_path):
-    shared.hotdesk("shot", desk, str(tmp_path / "a.png"))
+    shared.hotdesk("shot", desk, "--output", str(tmp_path / "a.png"))
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
-    piped = subprocess.run([BINARY, "shot", desk, "-"], env={**os.environ, "HOTDESK_URL": shared.url, "HOTDESK_KEY": shared.key}, capture_output=True, timeout=60)
+    piped = subprocess.run([BINARY, "shot", desk, "--output", "-"], env={**os.environ, "HOTDESK_URL": shared.url, "HOTDESK_KEY": shared.key}, capture_output=True, timeout=60)
     assert piped.stdout[:4] == b"\x89PNG", piped.stderr
 
 
@@ -92,8 +92,8 @@ def test_sh(shared, desk):
 
 def test_snapshot_fork_logs_top(shared, desk):
     shared.hotdesk("exec", desk, "--", "sh", "-c", "echo one > state")
-    shared.hotdesk("snapshot", desk, "--name", "cli-snapshot", "--no-memory")
-    shared.hotdesk("fork", desk, "--name", "cli-fork", "--no-memory")
+    shared.hotdesk("snapshot", desk, "--name", "cli-snapshot", "--files-only")
+    shared.hotdesk("fork", desk, "--name", "cli-fork", "--files-only")
     assert shared.hotdesk("exec", "cli-fork", "--", "cat", "state").stdout == "one\n"
     shared.hotdesk("rm", "cli-fork")
     assert shared.hotdesk("logs", desk).stdout
@@ -101,7 +101,7 @@ def test_snapshot_fork_logs_top(shared, desk):
 
 
 def test_pool_and_key(shared):
-    shared.hotdesk("pool", "set", TEMPLATE, "--min", "0", "--max", "1")
+    shared.hotdesk("pool", "set", TEMPLATE, "0", "--max", "1")
     assert TEMPLATE in shared.hotdesk("pool", "ls").stdout
     shared.hotdesk("pool", "rm", TEMPLATE)
     made = shared.hotdesk("key", "new", "cli-key", "--project", "p")
@@ -109,8 +109,8 @@ def test_pool_and_key(shared):
     assert shared.request("GET", "/v1/desks", key=secret).status_code == 200
     listed = shared.hotdesk("key", "ls").stdout
     assert "cli-key" in listed and secret not in listed
-    identity = next(k["id"] for k in json.loads(shared.hotdesk("key", "ls", "--json").stdout)["keys"] if k["name"] == "cli-key")
-    shared.hotdesk("key", "rm", identity)
+    identity = next(k["id"] for k in json.loads(shared.hotdesk("key", "ls", "--json").stdout) if k["name"] == "cli-key")
+    shared.hotdesk("key", "revoke", identity)
     assert shared.request("GET", "/v1/desks", key=secret).status_code == 401
 
 

@@ -130,6 +130,31 @@ def test_many_rounds_on_four_desks_at_once(make_env, fleet, tmp_path):
     assert not (left & desks), "close deletes the desk"
 
 
+def test_typing_into_a_program(make_env, monkeypatch):
+    """What a benchmark really does: a program is opened, keys are pressed, the tree is read, the file is judged."""
+    served.ensure_built("base")
+    monkeypatch.setenv("HOTDESK_OSWORLD_TEMPLATE", "base")
+    env = make_env()
+    config = [
+        {"type": "launch", "parameters": {"command": ["mousepad", "~/note.txt"]}},
+        {"type": "execute_with_verification", "parameters": {"command": ["true"], "verification": {"window_exists": "note.txt"}, "max_wait_time": 60}},
+        {"type": "activate_window", "parameters": {"window_name": "note.txt"}},
+    ]
+    evaluator = {
+        "postconfig": [{"type": "execute", "parameters": {"command": "for i in $(seq 100); do test -s ~/note.txt && break; sleep 0.1; done", "shell": True}}],
+        "func": ["exact_match", "exact_match"],
+        "result": [{"type": "vm_command_line", "command": ["cat", "~/note.txt"]}, {"type": "vm_screen_size"}],
+        "expected": [{"type": "rule", "rules": {"expected": "if a<b: go\n"}}, {"type": "rule", "rules": {"expected": {"width": SCREEN[0], "height": SCREEN[1]}}}],
+    }
+    seen = env.reset(task_config=task(1, config, evaluator))
+    assert "note.txt" in seen["accessibility_tree"]
+    env.step("pyautogui.typewrite('if a<b: go'); pyautogui.press('enter')", pause=0.5)
+    seen, *_ = env.step("pyautogui.hotkey('ctrl', 's')", pause=0.5)
+    assert "if a&lt;b: go" in seen["accessibility_tree"]
+    assert env.evaluate() == 1.0
+    env.close()
+
+
 def test_an_infeasible_task_and_a_missing_file(make_env):
     env = make_env()
     env.reset(task_config=task(1, [], {"func": "infeasible"}))
