@@ -17,6 +17,7 @@ WORDS = {
     "asynccontextmanager": "contextmanager",
     "AsyncIterator": "Iterator",
     "AsyncClient": "Client",
+    "AsyncHTTPTransport": "HTTPTransport",
 }
 
 

@@ -47,6 +47,11 @@ class Gateway:
         pause = FIRST_PAUSE_S
         while True:
             try:
+                if self.settings.socket:
+                    local = socket.socket(socket.AF_UNIX)
+                    local.settimeout(CONNECT_S)
+                    local.connect(self.settings.socket)
+                    return local
                 plain = socket.create_connection((self.host, self.port), timeout=CONNECT_S)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return self._tls.wrap_socket(plain, server_hostname=self.host) if self._tls else plain

@@ -18,6 +18,8 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 class Settings:
     url: str
     key: str | None
+    #: A Unix socket that the fleet listens on, instead of the host and port in `url`.
+    socket: str | None = None
 
     def __repr__(self) -> str:  # a key never ends up in a log
         return f"Settings(url={self.url!r}, key={'…' if self.key else None})"
@@ -38,9 +40,11 @@ def find(url: str | None = None, key: str | None = None) -> Settings:
         key = key or _text(data / "admin.key")
         break
     url = (url or DEFAULT_URL).rstrip("/")
+    if url.startswith("unix:"):
+        return Settings("http://localhost", key, url.removeprefix("unix:"))
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SettingsError(f"{url!r} is not the address of a fleet: it should look like {DEFAULT_URL}")
+        raise SettingsError(f"{url!r} is not the address of a fleet: it should look like {DEFAULT_URL} or unix:PATH")
     return Settings(url, key)
 
 
@@ -85,6 +89,8 @@ def _text(path: Path) -> str | None:
 
 
 def _same(one: str, other: str) -> bool:
+    if one.startswith("unix:"):
+        return one == other
     a, b = urlsplit(one), urlsplit(other)
     host = a.hostname == b.hostname or (a.hostname in _LOOPBACK and b.hostname in _LOOPBACK)
     return a.scheme == b.scheme and host and a.port == b.port

@@ -35,6 +35,7 @@ def test_settings(monkeypatch, tmp_path):
     monkeypatch.setenv("HOTDESK_URL", "https://fleet.example")
     monkeypatch.setenv("HOTDESK_KEY", "hd_env")
     assert settings.find() == settings.Settings("https://fleet.example", "hd_env")
+    assert settings.find("unix:/run/x.sock").socket == "/run/x.sock"
     with pytest.raises(hotdesk.SettingsError, match="not the address"):
         settings.find("fleet.example:80")
 

@@ -27,11 +27,15 @@ class AsyncHttp:
         self._headers = headers
         self._reached = False
         self._own = client is None
+        # without `trust_env`: a proxy of the environment stands between us and the internet, not between us and a fleet
         self._client = client or httpx.AsyncClient(
-            verify=tls_context(verify),
-            # a proxy of the environment stands between us and the internet, not between us and a fleet
+            transport=httpx.AsyncHTTPTransport(
+                verify=tls_context(verify),
+                trust_env=False,
+                limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
+                uds=settings.socket,
+            ),
             trust_env=False,
-            limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
         )
 
     async def aclose(self) -> None:
