@@ -35,14 +35,29 @@ BUILD_S = 1800
 class Serve:
     """One `hotdesk serve`. It can be killed and started again; the data directory stays until `close`."""
 
-    def __init__(self, *, data: str | None = None, settings: str = "", flags: list[str] | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        data: str | None = None,
+        settings: str = "",
+        flags: list[str] | None = None,
+        environment: dict[str, str] | None = None,
+        provider: str = "local",
+        before: list[str] | None = None,
+        socket: bool = False,
+    ) -> None:
+        """`before` is a command that runs the fleet, such as nsenter; with `socket` it listens on a Unix socket instead of a port."""
         if not os.access(BINARY, os.X_OK):
             raise SystemExit(f"there is no binary at {BINARY}: build it, or say where it is with HOTDESK_BIN")
         self.own_data = data is None
         self.data = data or tempfile.mkdtemp(prefix="hotdesk-fleet-")
         self.log = tempfile.NamedTemporaryFile("w+b", prefix="hotdesk-serve-", suffix=".log", delete=False)
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.socket = os.path.join(self.data, "test.sock") if socket else None
+        self.listen = f"unix:{self.socket}" if socket else f"127.0.0.1:{self.port}"
+        self.url = self.listen if socket else f"http://{self.listen}"
+        self.before = before or []
+        self.provider = provider
         self.flags = flags or []
         self.environment = environment or {}
         self.process: subprocess.Popen[bytes] | None = None
@@ -56,7 +71,7 @@ class Serve:
         env = {k: v for k, v in os.environ.items() if not k.startswith("HOTDESK_") or k in ("HOTDESK_IMAGES", "HOTDESK_BIN")}
         env.update(self.environment)
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--listen", f"127.0.0.1:{self.port}", "--data", self.data, *self.flags],
+            [*self.before, BINARY, "serve", "--listen", self.listen, "--data", self.data, "--provider", self.provider, *self.flags],
             env=env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
         )  # fmt: skip
         if wait:
@@ -121,14 +136,16 @@ class Serve:
         return one
 
     def get(self, path: str, **more) -> httpx.Response:
-        return httpx.get(self.url + path, **more)
+        return self.request("GET", path, key=None, **more)
 
     def request(self, method: str, path: str, *, key: str | None = "", headers: dict[str, str] | None = None, timeout: float = 60, **more) -> httpx.Response:
         """A plain request; the admin's key unless another or None is said."""
         headers = dict(headers or {})
         if key is not None:
             headers["Authorization"] = f"Bearer {key or self.key}"
-        return httpx.request(method, self.url + path, headers=headers, timeout=timeout, **more)
+        verify = more.pop("verify", True)
+        with httpx.Client(transport=httpx.HTTPTransport(verify=verify, uds=self.socket)) as plain:
+            return plain.request(method, ("http://localhost" if self.socket else self.url) + path, headers=headers, timeout=timeout, **more)
 
     def hotdesk(self, *arguments: str, input: str | None = None, check: bool = True, environment: dict[str, str] | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """The command line as a user of this fleet types it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
@@ -17,6 +18,8 @@ from waiting import eventually
 
 import hotdesk
 from hotdesk import Resources, State
+from hotdesk.forward import Gateway, HttpForwarder
+from hotdesk.settings import Settings
 
 SMALL = Resources(cpus=0.5, memory_mib=512, disk_mib=1024)
 #: Requests per operation that schemathesis makes up; more find little and take minutes.
@@ -314,24 +317,30 @@ def test_tls(tmp_path):
     )  # fmt: skip
     one = served.Serve(flags=["--tls-cert", str(certificate), "--tls-key", str(key)])
     one.url = one.url.replace("http:", "https:")
-    plain = one.get
-    one.get = lambda path, **more: plain(path, verify=False, **more)
+    plain = one.request
+    one.request = lambda method, path, **more: plain(method, path, **{"verify": False, **more})
     one.start()
     try:
         with hotdesk.Hotdesk(one.url, one.key, verify=str(certificate)) as client, client.desks.create(TEMPLATE, resources=SMALL) as desk:
             assert desk.screenshot()[:4] == b"\x89PNG"
-            desk.exec("mkdir ~/www; echo through > ~/www/x; setsid sh -c 'while :; do printf \"hello\" | true; sleep 1; done' >/dev/null 2>&1 &")
-            with desk.port(5000).forward() as forwarder:
-                assert forwarder.port
+            big = os.urandom(5_000_000)
+            desk.files.write("~/big", big)
+            assert desk.files.read("~/big") == big
+            gateway = Gateway(Settings(one.url, one.key), str(certificate))
+            with HttpForwarder(gateway, f"/osworld/{desk.id}") as forwarder:
+                assert httpx.get(forwarder.url + "/screenshot").content[:4] == b"\x89PNG"
+                assert httpx.post(forwarder.url + "/file", data={"file_path": "/home/user/big"}).content == big
         with pytest.raises(hotdesk.ConnectionFailed), hotdesk.Hotdesk(one.url, one.key) as distrustful:
             distrustful.info()
         with pytest.raises(httpx.HTTPError):
             httpx.get(one.url.replace("https:", "http:") + "/health").raise_for_status()
+        # clients of this machine find a way that needs no certificate
+        assert one.hotdesk("ls", environment={"HOTDESK_URL": "", "HOTDESK_KEY": "", "HOTDESK_DATA": one.data}).returncode == 0
     finally:
         one.stop()
         one.flags = []
         one.url = one.url.replace("https:", "http:")
-        one.get = plain
+        one.request = plain
         one.close()
 
 

@@ -28,6 +28,16 @@ BESIDES = [
 ]  # fmt: skip
 
 
+#: A stranger that tries so many wrong keys is told to wait; here each of them shall be told that it is wrong.
+NO_RATES = "[gateway.rates]\nfailures = { per_second = 0, burst = 0 }\nkeyless = { per_second = 0, burst = 0 }\n"
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with served.fleet(settings=NO_RATES) as one:
+        yield one
+
+
 @pytest.fixture(scope="module")
 def place(shared):
     """A desk and a snapshot of project `ours`, and keys of all kinds."""
@@ -190,6 +200,14 @@ def test_a_revoked_key_ends_what_it_opened(shared):
             with pytest.raises(ConnectionClosed):
                 while True:
                     view.recv(timeout=60)
+
+
+def test_whoever_guesses_has_to_wait():
+    with served.fleet() as fleet:
+        answers = [fleet.request("GET", "/v1/fleet", key="hd_" + "A" * 42 + c) for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"]
+        assert answers[0].status_code == 401 and answers[-1].status_code == 429, [a.status_code for a in answers]
+        assert int(answers[-1].headers["retry-after"]) >= 1 and answers[-1].json()["retry"] is True
+        assert fleet.request("GET", "/v1/fleet").status_code == 200, "who has a key is not kept waiting"
 
 
 def test_secrets_at_rest():

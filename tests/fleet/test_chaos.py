@@ -121,7 +121,7 @@ def test_a_dead_dockerd():
     import dockerd
 
     with dockerd.daemon() as daemon:
-        with served.fleet(settings=daemon.settings, environment=daemon.environment) as fleet:
+        with served.fleet(provider="docker,local", environment=daemon.environment, before=daemon.before, socket=True) as fleet:
             client = fleet.client()
             kept = client.desks.create(served.TEMPLATE, name="kept", provider="docker", resources=chaos.SMALL, timeout=300)
             strikes = 0

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+import s3
 import served
 from served import TEMPLATE
 from waiting import eventually
@@ -315,16 +316,9 @@ def test_a_spoiled_archive_is_refused(tmp_path):
 
 
 def test_archive_to_s3(tmp_path):
-    with s3_server(tmp_path) as (settings, environment):
+    with s3.server(tmp_path) as (settings, environment):
         with served.fleet(settings=settings, environment=environment) as fleet:
             round_trip(fleet)
-
-
-def s3_server(tmp_path):
-    """A real S3 server, as scripts/s3 starts it."""
-    import s3
-
-    return s3.server(tmp_path)
 
 
 def test_snapshots_and_forks(shared):
