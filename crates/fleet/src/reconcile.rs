@@ -27,7 +27,7 @@ use crate::state::{self, Intent, Next};
 use crate::store::Record;
 use crate::telemetry;
 use hotdesk_api::desk::State;
-use hotdesk_provider::{Found, Provider};
+use hotdesk_provider::{Error as ProviderError, Found, Provider};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -91,12 +91,13 @@ async fn upkeep(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         (!engine.alone && due(&mut memory.reread, REREAD), due(&mut memory.pruned, PRUNE))
     };
-    if reread {
-        if let Err(e) = engine.reread().await {
-            tracing::warn!(error = %e, "the records could not be read anew");
-        }
+    if reread && let Err(e) = engine.reread().await {
+        tracing::warn!(error = %e, "the records could not be read anew");
     }
     if prune {
+        if let Err(e) = engine.sweep_archives().await {
+            tracing::warn!(error = %e, "remains of archives were not removed");
+        }
         let before = engine.clock.now_ms() - crate::clock::ms(crate::store::KEEP);
         match engine.store.prune(before).await {
             Ok(0) => {}
@@ -125,10 +126,8 @@ impl Engine {
 /// Notes which providers answer, where another orchestrator does the rest.
 async fn look_at_providers(engine: &Arc<Engine>) {
     for (name, provider) in engine.providers.iter() {
-        if engine.providers.away(name).is_some() {
-            if list(provider).await.is_ok() {
-                back(engine, name);
-            }
+        if engine.providers.away(name).is_some() && list(provider).await.is_ok() {
+            back(engine, name);
         }
     }
 }
@@ -161,7 +160,11 @@ async fn pass(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
             Ok(found) => found,
             Err(e) => {
                 telemetry::provider_up(name, false);
-                if engine.providers.set_away(name, Some(e.to_string())) {
+                let why = match &e {
+                    Error::Provider(ProviderError::Unavailable { reason, .. }) => reason.clone(),
+                    e => e.to_string(),
+                };
+                if engine.providers.set_away(name, Some(why)) {
                     tracing::warn!(provider = name, error = %e, "the provider is away; its desks stay as they are");
                 }
                 continue;
