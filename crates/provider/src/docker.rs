@@ -140,7 +140,8 @@ impl Provider for Docker {
 
     async fn logs(&self, id: &str, lines: usize) -> Result<String> {
         let name = self.container_name(id);
-        let options = bollard::query_parameters::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
+        let options =
+            bollard::query_parameters::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
         self.engine
             .ask(ORDINARY, async |docker| {
                 let mut stream = docker.logs(&name, Some(options));

@@ -65,9 +65,19 @@ pub(super) async fn check(docker: &Docker) -> Vec<Check> {
     }];
     let disk = can_limit_disk(&info);
     for (what, good, detail, fix) in [
-        ("memory limit", info.memory_limit.unwrap_or(false), "desks can take all of the machine's memory", "boot with cgroup_enable=memory"),
+        (
+            "memory limit",
+            info.memory_limit.unwrap_or(false),
+            "desks can take all of the machine's memory",
+            "boot with cgroup_enable=memory",
+        ),
         ("CPU limit", info.cpu_cfs_quota.unwrap_or(false), "desks can take all CPUs", "use a kernel with CFS bandwidth control"),
-        ("process limit", info.pids_limit.unwrap_or(false), "desks can take all process numbers", "use a kernel with the pids cgroup"),
+        (
+            "process limit",
+            info.pids_limit.unwrap_or(false),
+            "desks can take all process numbers",
+            "use a kernel with the pids cgroup",
+        ),
         ("disk limit", disk, "desks can fill the Engine's disk", "put Docker's data on XFS mounted with pquota"),
     ] {
         let detail = if good { "enforced".into() } else { format!("not enforced: {detail}") };

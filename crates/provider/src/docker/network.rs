@@ -15,7 +15,8 @@ impl Docker {
 
     pub(super) async fn ensure_network(&self, out: bool) -> Result<String> {
         let name = self.network_name(out);
-        let there = self.engine.ask(ORDINARY, async |docker| docker.inspect_network(&name, None::<InspectNetworkOptions>).await).await;
+        let there =
+            self.engine.ask(ORDINARY, async |docker| docker.inspect_network(&name, None::<InspectNetworkOptions>).await).await;
         if gone_is_none(there)?.is_some() {
             return Ok(name);
         }
