@@ -63,6 +63,15 @@ pub(super) async fn check(docker: &Docker) -> Vec<Check> {
         detail: format!("version {version} at {}, storage driver {driver}", docker.engine.host),
         fix: None,
     }];
+    let guard = docker.can_guard().await;
+    checks.push(Check {
+        what: "Docker: desks can't reach this machine".into(),
+        good: guard.is_ok(),
+        detail: guard.as_ref().err().map_or("a rule of the packet filter keeps them out".into(), |reason| {
+            format!("they can reach its addresses other than loopback, because {reason}")
+        }),
+        fix: guard.is_err().then(|| "apt-get install iptables, and run hotdesk as root".into()),
+    });
     let disk = can_limit_disk(&info);
     for (what, good, detail, fix) in [
         (

@@ -48,7 +48,7 @@ impl Docker {
     pub(super) async fn drop_snapshot(&self, snapshot: &str) -> Result<()> {
         let name = self.snapshot_name(snapshot);
         match self.remove_image(&name).await {
-            Err(Error::Failed(message)) if message.contains("being used") || message.contains("in use") => {
+            Err(Error::Failed(message)) if message.contains("must force") || message.contains("must be forced") => {
                 let options = bollard::query_parameters::RemoveImageOptionsBuilder::new().force(true).noprune(true).build();
                 self.engine.ask(MOVING, async |docker| docker.remove_image(&name, Some(options), None).await).await.map(drop)
             }

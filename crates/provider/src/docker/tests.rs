@@ -61,7 +61,7 @@ async fn all_steps(daemon: &Path) {
     step("snapshots");
     snapshots(&docker, daemon).await;
     step("archives");
-    archives(&docker, data.path());
+    archives(&docker, data.path()).await;
     step("nothing is left");
     nothing_left(&docker, daemon).await;
     step("how fast a desk is ready");
@@ -218,20 +218,75 @@ async fn isolation(docker: &Docker) {
     let one = create(docker, &spec("d-one")).await;
     let two = create(docker, &spec("d-two")).await;
     let (open, closed) = (door(&one), door(&closed));
-    assert!(shell(&open, "cat /proc/net/route").await.contains("\t00000000\t"), "has a way out");
-    assert!(!shell(&closed, "cat /proc/net/route").await.contains("\t00000000\t"), "has no way out");
-    // By the other desk's own address, where its server listens for sure.
-    let reach = |address: &str| {
-        format!(
-            "python3 -c 'import socket; s = socket.create_connection((\"{address}\", 5000), 2); print(\"reached\")' 2>&1 | tail -n 1"
-        )
-    };
-    let own = shell(&door(&two), "hostname -I").await;
-    assert!(shell(&door(&two), &reach(own.trim())).await.contains("reached"), "it listens at {own}");
-    assert!(!shell(&open, &reach(own.trim())).await.contains("reached"), "a desk reaches another one");
-    assert!(!shell(&closed, &reach(own.trim())).await.contains("reached"), "a closed desk reaches another one");
+    let outside = Outside::new();
+    let address = shell(&door(&two), "hostname -I").await;
+    assert_eq!(reach(&door(&two), address.trim(), 5000).await, "reached", "it listens there");
+    assert_eq!(reach(&open, Outside::ADDRESS, Outside::PORT).await, "reached", "a desk with a network reaches the outside");
+    for (who, door, address, port) in [
+        ("a desk reaches another one", &open, address.trim(), 5000),
+        ("a closed desk reaches another one", &closed, address.trim(), 5000),
+        ("a closed desk reaches the outside", &closed, Outside::ADDRESS, Outside::PORT),
+        ("a desk reaches the machine", &open, Outside::MACHINE, outside.machine_port),
+        ("a closed desk reaches the machine", &closed, Outside::MACHINE, outside.machine_port),
+    ] {
+        assert_ne!(reach(door, address, port).await, "reached", "{who}");
+    }
     for id in ["d-closed", "d-two"] {
         docker.delete(id).await.unwrap();
+    }
+}
+
+/// `reached`, or why not.
+async fn reach(door: &Door, address: &str, port: u16) -> String {
+    let python = format!("import socket; socket.create_connection((\"{address}\", {port}), 2); print(\"reached\")");
+    shell(door, &format!("python3 -c '{python}' 2>&1 | tail -n 1")).await.trim().to_owned()
+}
+
+/// A network beyond the daemon's, with a server on it; and a server on the daemon's own end of the cable.
+struct Outside {
+    server: std::process::Child,
+    _machine: std::net::TcpListener,
+    machine_port: u16,
+}
+
+impl Outside {
+    const ADDRESS: &str = "10.77.0.2";
+    const MACHINE: &str = "10.77.0.1";
+    const PORT: u16 = 8080;
+
+    fn new() -> Self {
+        let script = "ip link set lo up; until ip link show out1 >/dev/null 2>&1; do sleep 0.05; done; \
+                      ip addr add 10.77.0.2/24 dev out1; ip link set out1 up; exec python3 -m http.server 8080 --bind 10.77.0.2";
+        let server = Command::new("unshare")
+            .args(["--net", "--", "sh", "-c", script])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Its namespace is there as soon as it differs from ours.
+        let ours = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        while std::fs::read_link(format!("/proc/{}/ns/net", server.id())).unwrap() == ours {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = server.id().to_string();
+        for command in
+            ["ip link add out0 type veth peer name out1 netns PID", "ip addr add 10.77.0.1/24 dev out0", "ip link set out0 up"]
+        {
+            let command = command.replace("PID", &pid);
+            assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success(), "{command}");
+        }
+        while std::net::TcpStream::connect((Self::ADDRESS, Self::PORT)).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let machine = std::net::TcpListener::bind((Self::MACHINE, 0)).unwrap();
+        let machine_port = machine.local_addr().unwrap().port();
+        Self { server, _machine: machine, machine_port }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
     }
 }
 
