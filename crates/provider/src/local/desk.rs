@@ -36,8 +36,7 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] =
-    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
+const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
@@ -177,8 +176,12 @@ impl Inner {
             }
         }
         for id in self.ability.groups.group(&self.context.fleet, "").below() {
-            let desk = self.directory.desk(&id);
-            if !desk.path.exists() && disk::is_free(&self.directory.lock(&id)) {
+            if !disk::is_free(&self.directory.lock(&id)) {
+                continue;
+            }
+            // Whoever made its programs stand still is gone.
+            let _ = self.group(&id).map(|group| group.thaw());
+            if !self.directory.desk(&id).path.exists() {
                 tracing::warn!(desk = id, "processes of a desk that is gone are ended");
                 if let Some(group) = self.group(&id) {
                     let _ = group.remove();
@@ -251,7 +254,14 @@ impl Inner {
     }
 
     /// Starts a desk that does not run, and waits until it is ready.
-    async fn boot(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record, lock: &Lock, progress: &Progress) -> Result<Placed> {
+    async fn boot(
+        &self,
+        spec: &DeskSpec,
+        desk: &DeskDirectory,
+        record: &Record,
+        lock: &Lock,
+        progress: &Progress,
+    ) -> Result<Placed> {
         progress.stage("starting its sandbox");
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
@@ -345,7 +355,12 @@ impl Inner {
             ids: self.ids(&spec.id),
             group: self.group(&spec.id),
             limits: self.limits(spec),
-            network: self.ability.network.clone().filter(|_| spec.network).map(|tool| Network { tool, blocked: host_addresses() }),
+            network: self
+                .ability
+                .network
+                .clone()
+                .filter(|_| spec.network)
+                .map(|tool| Network { tool, blocked: host_addresses() }),
             binary: self.context.binary.clone(),
             command,
             env: env.into_iter().collect(),
@@ -448,7 +463,10 @@ impl Inner {
 
     async fn remove_group(&self, id: &str) -> Result<()> {
         let Some(group) = self.group(id) else { return Ok(()) };
-        blocking(move || group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))).await
+        blocking(move || {
+            group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))
+        })
+        .await
     }
 
     /// Removes disks that a reset left behind.
@@ -472,21 +490,19 @@ impl Inner {
     }
 
     fn limits(&self, spec: &DeskSpec) -> Limits {
-        Limits {
-            cpus: spec.resources.cpus,
-            memory_bytes: spec.resources.memory_mib << 20,
-            processes: self.config.max_processes,
-        }
+        Limits { cpus: spec.resources.cpus, memory_bytes: spec.resources.memory_mib << 20, processes: self.config.max_processes }
     }
 
     /// What can't be done here is refused before anything is spent.
     pub(super) fn refuse(&self, spec: &DeskSpec) -> Result<()> {
         self.refuse_if_impossible()?;
-        let unsupported = |what: &str, reason: &str| {
-            Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() })
-        };
+        let unsupported =
+            |what: &str, reason: &str| Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() });
         if spec.network && self.ability.network.is_none() {
-            return unsupported("a network", "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps");
+            return unsupported(
+                "a network",
+                "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps",
+            );
         }
         if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
             return unsupported("this environment", "names have no `=`, and nothing has a zero byte");

@@ -135,7 +135,10 @@ impl Desk {
         let body = json!({ "command": ["sh", "-c", format!("exec 2>&1; {script}")], "shell": false });
         let (status, answer) = self.ask("POST", "/execute", &body).await;
         assert_eq!(status, 200, "{answer}");
-        Output { code: answer["returncode"].as_i64().unwrap_or(-1), text: answer["output"].as_str().unwrap_or_default().trim().into() }
+        Output {
+            code: answer["returncode"].as_i64().unwrap_or(-1),
+            text: answer["output"].as_str().unwrap_or_default().trim().into(),
+        }
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
