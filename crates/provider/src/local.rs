@@ -8,6 +8,7 @@
 //! `running.json` names runs, whoever started it. Whoever changes a desk holds its lock; the helper inherits it,
 //! so a helper that outlives its orchestrator is waited for.
 
+mod archive;
 mod cgroup;
 mod check;
 mod desk;
@@ -19,6 +20,8 @@ mod lock;
 mod network;
 mod process;
 pub mod sandbox;
+mod shifted;
+mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
@@ -71,7 +74,7 @@ impl Local {
     /// Looks at what works here, and cleans up what an earlier life left.
     pub fn new(context: Context, config: Config) -> Result<Self> {
         let directory = Directory::open(&context.data)?;
-        let ability = check::Ability::probe(&directory, &config);
+        let ability = check::Ability::probe(&context, &directory, &config);
         directory.sweep();
         let locks = lock::Locks::default();
         let layers = tokio::sync::Mutex::default();

@@ -36,14 +36,14 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] =
-    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
+const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
         self.refuse_if_impossible()?;
-        self.context.images.build(template, |stage| progress.stage(stage)).await.map_err(image_error)?;
-        Ok(())
+        let rootfs = self.context.images.build(template, |stage| progress.stage(stage)).await.map_err(image_error)?;
+        self.refuse_foreign(&rootfs)?;
+        self.shift(&rootfs, progress).await
     }
 
     pub(super) async fn create(self: Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
@@ -177,8 +177,12 @@ impl Inner {
             }
         }
         for id in self.ability.groups.group(&self.context.fleet, "").below() {
-            let desk = self.directory.desk(&id);
-            if !desk.path.exists() && disk::is_free(&self.directory.lock(&id)) {
+            if !disk::is_free(&self.directory.lock(&id)) {
+                continue;
+            }
+            // Whoever made its programs stand still is gone.
+            let _ = self.group(&id).map(|group| group.thaw());
+            if !self.directory.desk(&id).path.exists() {
                 tracing::warn!(desk = id, "processes of a desk that is gone are ended");
                 if let Some(group) = self.group(&id) {
                     let _ = group.remove();
@@ -251,7 +255,14 @@ impl Inner {
     }
 
     /// Starts a desk that does not run, and waits until it is ready.
-    async fn boot(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record, lock: &Lock, progress: &Progress) -> Result<Placed> {
+    async fn boot(
+        &self,
+        spec: &DeskSpec,
+        desk: &DeskDirectory,
+        record: &Record,
+        lock: &Lock,
+        progress: &Progress,
+    ) -> Result<Placed> {
         progress.stage("starting its sandbox");
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
@@ -345,7 +356,7 @@ impl Inner {
             ids: self.ids(&spec.id),
             group: self.group(&spec.id),
             limits: self.limits(spec),
-            network: self.ability.network.clone().filter(|_| spec.network).map(|tool| Network { tool, blocked: host_addresses() }),
+            network: self.network().filter(|_| spec.network),
             binary: self.context.binary.clone(),
             command,
             env: env.into_iter().collect(),
@@ -448,7 +459,10 @@ impl Inner {
 
     async fn remove_group(&self, id: &str) -> Result<()> {
         let Some(group) = self.group(id) else { return Ok(()) };
-        blocking(move || group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))).await
+        blocking(move || {
+            group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))
+        })
+        .await
     }
 
     /// Removes disks that a reset left behind.
@@ -471,22 +485,25 @@ impl Inner {
         self.ability.groups.limits_memory().then(|| self.ability.groups.group(&self.context.fleet, id))
     }
 
+    /// The addresses of the host are asked for at each start: they change.
+    fn network(&self) -> Option<Network> {
+        let tool = self.ability.network.as_ref().ok()?.clone();
+        Some(Network { tool, blocked: host_addresses() })
+    }
+
     fn limits(&self, spec: &DeskSpec) -> Limits {
-        Limits {
-            cpus: spec.resources.cpus,
-            memory_bytes: spec.resources.memory_mib << 20,
-            processes: self.config.max_processes,
-        }
+        Limits { cpus: spec.resources.cpus, memory_bytes: spec.resources.memory_mib << 20, processes: self.config.max_processes }
     }
 
     /// What can't be done here is refused before anything is spent.
     pub(super) fn refuse(&self, spec: &DeskSpec) -> Result<()> {
         self.refuse_if_impossible()?;
-        let unsupported = |what: &str, reason: &str| {
-            Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() })
-        };
-        if spec.network && self.ability.network.is_none() {
-            return unsupported("a network", "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps");
+        let unsupported =
+            |what: &str, reason: &str| Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() });
+        if let Err(missing) = &self.ability.network
+            && spec.network
+        {
+            return unsupported("a network", &format!("{}; `{}` helps", missing.what, missing.fix));
         }
         if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
             return unsupported("this environment", "names have no `=`, and nothing has a zero byte");
@@ -495,6 +512,25 @@ impl Inner {
             return unsupported("so small a desk", "it needs at least 0.01 CPUs and 16 MiB of memory");
         }
         Ok(())
+    }
+
+    /// An ordinary user's desks can only be built on files of that user.
+    fn refuse_foreign(&self, rootfs: &hotdesk_image::Rootfs) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let Ids::Single { uid, .. } = self.ids("") else { return Ok(()) };
+        let owner = std::fs::metadata(&rootfs.path).map_err(|e| trouble("read", &rootfs.path, &e))?.uid();
+        if owner == uid {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            provider: "local",
+            what: format!("a desk on the template `{}`", rootfs.template),
+            reason: format!(
+                "without root a desk is built on files of its own user, and {} belongs to user {owner}; build the template as \
+                 this user, in a directory of its own (HOTDESK_IMAGES)",
+                rootfs.path.display()
+            ),
+        })
     }
 
     fn refuse_if_impossible(&self) -> Result<()> {

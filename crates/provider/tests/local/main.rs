@@ -2,5 +2,9 @@
 //!
 //! These tests need root, the template `bare` (built when it is missing) and the `hotdesk` binary.
 
+mod crowd;
+mod isolation;
 mod life;
+mod network;
 mod place;
+mod rootless;
