@@ -101,10 +101,10 @@ impl Run {
                 }
             }
             Op::Fork(n) => {
-                if let Some(id) = self.desk(n) {
-                    if let Ok(desk) = fleet.fork(&who, &id, true, NewDesk::default()).await {
-                        self.told.lock().unwrap().made.push(desk.id);
-                    }
+                if let Some(id) = self.desk(n)
+                    && let Ok(desk) = fleet.fork(&who, &id, true, NewDesk::default()).await
+                {
+                    self.told.lock().unwrap().made.push(desk.id);
                 }
             }
             Op::Stop(n) => self.with(n, |id| async move { fleet.stop(&admin(), &id).await.map(drop) }).await,
@@ -182,11 +182,14 @@ impl Run {
         for id in things.keys() {
             prop_assert!(records.contains_key(id), "{id} is an orphan");
         }
-        let told = self.told.lock().unwrap();
-        for id in &told.made {
-            prop_assert!(records.contains_key(id) || told.deleted.contains(id), "{id} was acknowledged and is lost");
+        let (made, deleted) = {
+            let told = self.told.lock().unwrap();
+            (told.made.clone(), told.deleted.clone())
+        };
+        for id in &made {
+            prop_assert!(records.contains_key(id) || deleted.contains(id), "{id} was acknowledged and is lost");
         }
-        for id in &told.deleted {
+        for id in &deleted {
             // Asked for, perhaps never written: then it lives on. But half deleted it is not.
             let state = records.get(id).map(|r| r.state);
             prop_assert!(state != Some(State::Deleting), "{id} hangs in deleting");
