@@ -22,7 +22,6 @@ use hotdesk_fleet::Fleet;
 use provider::FakeProvider;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -40,7 +39,7 @@ struct World {
     client: reqwest::Client,
     shutdown: CancellationToken,
     running: JoinHandle<()>,
-    directory: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl World {
@@ -57,7 +56,7 @@ impl World {
         let provider = Arc::new(FakeProvider::new(data.join("desks")));
         let settings = hotdesk_fleet::Config { data: data.clone(), ..Default::default() };
         let fleet = Fleet::open(settings, Arc::new(store), vec![provider.clone()]).await.unwrap();
-        let admin = admin_key(&data, &fleet).await;
+        let admin = std::fs::read_to_string(fleet.admin_key().await.unwrap()).unwrap().trim().to_owned();
         let images = Arc::new(hotdesk_image::Library::open(data.join("images")).unwrap());
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], ..config };
         let gateway = Gateway::bind(config, fleet.clone(), images).await.unwrap();
@@ -70,7 +69,7 @@ impl World {
             .timeout(PATIENCE)
             .build()
             .unwrap();
-        Self { url, admin, fleet, provider, client, shutdown, running, directory }
+        Self { url, admin, fleet, provider, client, shutdown, running, _directory: directory }
     }
 
     fn ask(&self, method: Method, path: &str, key: &str) -> reqwest::RequestBuilder {
@@ -115,10 +114,6 @@ impl World {
         self.key(project, Scope::Project { project: project.into() }, 0).await.secret
     }
 
-    fn data(&self) -> PathBuf {
-        self.directory.path().to_owned()
-    }
-
     async fn end(self) {
         self.shutdown.cancel();
         tokio::time::timeout(PATIENCE, self.running).await.expect("the gateway ends").unwrap();
@@ -143,9 +138,4 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(tokio::time::Instant::now() < end, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-async fn admin_key(data: &std::path::Path, fleet: &Fleet) -> String {
-    let path = fleet.keyring().await.unwrap().admin(data).await.unwrap();
-    std::fs::read_to_string(path).unwrap().trim().to_owned()
 }

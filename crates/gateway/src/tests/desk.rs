@@ -118,7 +118,10 @@ impl Drop for Waiting {
 
 fn routes(state: Arc<Played>) -> Router {
     let closed = Router::new()
-        .route("/v1/activity", get(async || Json(json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false}))))
+        .route(
+            "/v1/activity",
+            get(async || Json(json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false}))),
+        )
         .route("/v1/screenshot", get(screenshot))
         .route("/v1/count", post(count))
         .route("/v1/break", any(break_off))
@@ -164,7 +167,11 @@ async fn count(State(played): State<Arc<Played>>) -> Json<usize> {
 }
 
 /// Reads the request and closes the connection instead of an answer, where it is told to.
-async fn break_off(State(played): State<Arc<Played>>, Extension(cut): Extension<Arc<AtomicBool>>, request: Request) -> &'static str {
+async fn break_off(
+    State(played): State<Arc<Played>>,
+    Extension(cut): Extension<Arc<AtomicBool>>,
+    request: Request,
+) -> &'static str {
     let _ = axum::body::to_bytes(request.into_body(), 64 << 20).await;
     played.count.fetch_add(1, Ordering::SeqCst);
     if played.breaks.load(Ordering::SeqCst) > 0 {
@@ -263,7 +270,11 @@ async fn execute(Json(wanted): Json<Value>) -> Response {
         words => words.as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect::<Vec<_>>().join(" "),
     };
     match line.strip_prefix("echo ") {
-        Some(said) => Json(json!({"status": "success", "output": format!("{said}\n"), "error": "", "returncode": 0})).into_response(),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({"status": "error", "message": "no such program"}))).into_response(),
+        Some(said) => {
+            Json(json!({"status": "success", "output": format!("{said}\n"), "error": "", "returncode": 0})).into_response()
+        }
+        None => {
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({"status": "error", "message": "no such program"}))).into_response()
+        }
     }
 }
