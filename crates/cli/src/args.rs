@@ -142,9 +142,15 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = "Example: hotdesk completions bash > /etc/bash_completion.d/hotdesk")]
     Completions { shell: clap_complete::Shell },
+    /// Make a sandbox and start a desk in it; for the local provider alone
+    #[command(hide = true)]
+    Sandbox,
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    CliReference,
 }
 
 #[derive(Debug, Args)]
@@ -265,7 +271,7 @@ impl DeskArgs {
 }
 
 /// All commands, by what people want to do.
-const GROUPS: [(&str, &[&str]); 4] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),

@@ -14,6 +14,7 @@ mod picture;
 mod places;
 mod reach;
 mod reference;
+mod sandbox;
 mod text;
 mod waiting;
 
@@ -73,6 +74,8 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut args::command(), "hotdesk", &mut text);
             exit::print(&text)
         }
+        Command::Sandbox => return sandbox::run(),
+        Command::CliReference => exit::print(reference::commands().as_bytes()),
         Command::SettingsReference => exit::print(reference::settings().as_bytes()),
     }
     .into()
