@@ -78,12 +78,12 @@ async fn drive(engine: Arc<Engine>, id: String, wake: Arc<Notify>) {
                 }
             }
             // Whoever had it may have brought the step to its end.
-            if !engine.alone {
-                if let Err(e) = engine.refresh(&id).await {
-                    tracing::warn!(error = %e, "the store does not say how the desk is; trying again");
-                    held = None;
-                    pause(&engine, &wake, ASK_AGAIN).await;
-                }
+            if !engine.alone
+                && let Err(e) = engine.refresh(&id).await
+            {
+                tracing::warn!(error = %e, "the store does not say how the desk is; trying again");
+                held = None;
+                pause(&engine, &wake, ASK_AGAIN).await;
             }
             continue;
         };

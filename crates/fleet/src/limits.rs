@@ -4,12 +4,16 @@
 //! has: CPU and memory promised to desks that are up, disk promised to all that have files. Who passes holds a [`Place`] until the desk is in the view, and
 //! both are counted under one lock: of fifty requests for ten places, ten pass.
 //!
+//! Where several orchestrators share a store, who has a place takes one more turn: under a lease of the whole fleet, and knowing all that was written so far, the place is counted again;
+//! the lease is given back when the desk is written down. So the limits hold for all of them together.
+//!
 //! A request with `queue_s` waits in a line instead of being refused. When a place becomes free, the line is gone through from its head and whoever fits is let in, so a
 //! project at its own limit holds up nobody else.
 
 pub(crate) mod machine;
 pub(crate) mod request;
 
+use crate::driver::hold::Held;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::state;
@@ -18,9 +22,11 @@ use crate::telemetry;
 use hotdesk_api::desk::{Resources, State};
 use machine::Machine;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
 
 /// Below this much free disk nothing new is made: desks that run need it to go on.
 const LEAST_FREE_DISK_MIB: u64 = 512;
@@ -29,6 +35,10 @@ const LEAST_FREE_MEMORY_MIB: u64 = 256;
 /// Bounds of what a refused client is told to wait.
 const SOONEST: Duration = Duration::from_secs(2);
 const LATEST: Duration = Duration::from_secs(60);
+/// The lease under which one orchestrator at a time admits desks, and how long it is waited for.
+const TURN: &str = "admission";
+const TURN_LIMIT: Duration = Duration::from_secs(10);
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 /// Most requests that wait in line.
 const LONGEST_LINE: usize = 1000;
 
@@ -71,9 +81,16 @@ struct Waiter {
 pub(crate) struct Place {
     engine: Arc<Engine>,
     number: u64,
+    /// Nobody else in the fleet is admitted until the desk is written down.
+    turn: Option<Held>,
 }
 
 impl Place {
+    /// Lets others be admitted while this one takes its time; it stays counted here.
+    pub(crate) fn let_others(&mut self) {
+        self.turn = None;
+    }
+
     /// Takes the desk into the view and gives the place back, as one.
     pub(crate) fn fill(self, record: Record) -> Option<Arc<Record>> {
         let engine = Arc::clone(&self.engine);
@@ -115,6 +132,61 @@ impl Admission {
 impl Engine {
     /// A place for a desk, now or within `queue`.
     pub(crate) async fn admit(self: &Arc<Self>, wanted: Wanted, queue: Duration) -> Result<Place> {
+        let end = Instant::now() + queue;
+        loop {
+            let mut place = self.admit_here(wanted.clone(), end.saturating_duration_since(Instant::now())).await?;
+            if self.alone {
+                return Ok(place);
+            }
+            let turn = self.turn_of_the_fleet().await?;
+            match self.still_fits(&place) {
+                Ok(()) => {
+                    place.turn = Some(turn);
+                    return Ok(place);
+                }
+                Err(refusal) if Instant::now() >= end => {
+                    telemetry::refused("limit");
+                    return Err(refusal);
+                }
+                // Another orchestrator was faster; back into the line.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The right to be the next one of the whole fleet who is admitted, knowing all who were before.
+    async fn turn_of_the_fleet(self: &Arc<Self>) -> Result<Held> {
+        let deadline = Instant::now() + TURN_LIMIT;
+        loop {
+            if let Some(turn) = self.hold(TURN).await? {
+                let newest = self.store.newest().await?;
+                while self.last_event.load(Ordering::Relaxed) < newest {
+                    if Instant::now() > deadline {
+                        self.reread().await?;
+                        break;
+                    }
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                return Ok(turn);
+            }
+            if Instant::now() > deadline {
+                let reason = "the other orchestrators leave no turn to admit a desk".into();
+                return Err(Error::Limit { reason, retry_after: SOONEST });
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    fn still_fits(&self, place: &Place) -> Result<()> {
+        let mut ledger = self.admission.ledger();
+        let Some(wanted) = ledger.reserved.remove(&place.number) else { return Ok(()) };
+        let fits = self.fits(&ledger, &wanted);
+        ledger.reserved.insert(place.number, wanted);
+        fits
+    }
+
+    /// A place as far as this process knows.
+    async fn admit_here(self: &Arc<Self>, wanted: Wanted, queue: Duration) -> Result<Place> {
         let (number, refusal, admitted) = {
             let mut ledger = self.admission.ledger();
             self.pump(&mut ledger);
@@ -123,7 +195,7 @@ impl Engine {
             match self.fits(&ledger, &wanted) {
                 Ok(()) => {
                     ledger.reserved.insert(number, wanted);
-                    return Ok(Place { engine: Arc::clone(self), number });
+                    return Ok(Place { engine: Arc::clone(self), number, turn: None });
                 }
                 Err(refusal @ Error::Limit { .. }) if !queue.is_zero() && ledger.line.len() < LONGEST_LINE => {
                     let (sender, receiver) = oneshot::channel();
@@ -137,7 +209,7 @@ impl Engine {
             }
         };
         // Made before waiting: if the caller goes away, what was admitted meanwhile is given back.
-        let place = Place { engine: Arc::clone(self), number };
+        let place = Place { engine: Arc::clone(self), number, turn: None };
         let answer = tokio::select! {
             answer = admitted => answer.is_ok(),
             () = tokio::time::sleep(queue) => false,

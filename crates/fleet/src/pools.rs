@@ -180,20 +180,21 @@ impl Engine {
             if !*self.reconciled.borrow() {
                 continue;
             }
-            if !self.alone {
-                if let Ok(specs) = self.store.pools().await {
-                    let known: Vec<_> = self.pools.lock().values().map(|p| p.spec.clone()).collect();
-                    if known != specs {
-                        self.pools.set(specs);
-                    }
+            if !self.alone
+                && let Ok(specs) = self.store.pools().await
+            {
+                let known: Vec<_> = self.pools.lock().values().map(|p| p.spec.clone()).collect();
+                if known != specs {
+                    self.pools.set(specs);
                 }
             }
             let any = !self.pools.lock().is_empty() || self.view.all().iter().any(|e| e.record().pool.is_some());
-            if any && self.leads("pools", LEAD).await {
-                if let Err(e) = self.fill_once().await {
-                    tracing::warn!(error = %e, "the pools were not filled; trying again");
-                    tokio::time::sleep(FIRST_PAUSE).await;
-                }
+            if any
+                && self.leads("pools", LEAD).await
+                && let Err(e) = self.fill_once().await
+            {
+                tracing::warn!(error = %e, "the pools were not filled; trying again");
+                tokio::time::sleep(FIRST_PAUSE).await;
             }
         }
     }

@@ -91,10 +91,8 @@ async fn upkeep(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         (!engine.alone && due(&mut memory.reread, REREAD), due(&mut memory.pruned, PRUNE))
     };
-    if reread {
-        if let Err(e) = engine.reread().await {
-            tracing::warn!(error = %e, "the records could not be read anew");
-        }
+    if reread && let Err(e) = engine.reread().await {
+        tracing::warn!(error = %e, "the records could not be read anew");
     }
     if prune {
         let before = engine.clock.now_ms() - crate::clock::ms(crate::store::KEEP);
@@ -125,10 +123,8 @@ impl Engine {
 /// Notes which providers answer, where another orchestrator does the rest.
 async fn look_at_providers(engine: &Arc<Engine>) {
     for (name, provider) in engine.providers.iter() {
-        if engine.providers.away(name).is_some() {
-            if list(provider).await.is_ok() {
-                back(engine, name);
-            }
+        if engine.providers.away(name).is_some() && list(provider).await.is_ok() {
+            back(engine, name);
         }
     }
 }

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 /// How long a desk waits for the next orchestrator when its own dies in the midst of a step.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 const RENEW: Duration = Duration::from_secs(2);
+/// The pause after the store did not answer.
+const AGAIN: Duration = Duration::from_millis(200);
 /// The rest of the lease is for clocks that run unequal and for calls that are just being made.
 const FENCE: Duration = Duration::from_millis(4500);
 
@@ -68,27 +70,32 @@ impl Held {
         }
         let renewed = || *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let asked = Instant::now();
-            let answer =
-                tokio::time::timeout_at(renewed() + FENCE, self.engine.store.lease(&self.id, &self.engine.owner, ms(LEASE)));
-            match answer.await {
-                Ok(Ok(true)) => *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked,
-                Ok(Ok(false)) | Err(_) => return,
-                Ok(Err(e)) => tracing::warn!(desk = self.id, error = %e, "the lease of the desk was not renewed"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RENEW) => {}
-                () = tokio::time::sleep_until(renewed() + FENCE) => return,
+            // Waits first: most steps are over by then, and a question that is dropped half-way costs its connection.
+            tokio::time::sleep_until(renewed() + RENEW).await;
+            loop {
+                let asked = Instant::now();
+                let lease = self.engine.store.lease(&self.id, &self.engine.owner, ms(LEASE));
+                match tokio::time::timeout_at(renewed() + FENCE, lease).await {
+                    Ok(Ok(true)) => {
+                        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+                        break;
+                    }
+                    Ok(Ok(false)) | Err(_) => return,
+                    Ok(Err(e)) => {
+                        tracing::warn!(desk = self.id, error = %e, "the lease of the desk was not renewed; trying again")
+                    }
+                }
+                tokio::time::sleep(AGAIN).await;
             }
         }
     }
 
     /// Gives the right back, so that nobody has to wait for its end.
     pub(crate) async fn release(mut self) {
-        if !self.engine.alone {
-            if let Err(e) = self.engine.store.release(&self.id, &self.engine.owner).await {
-                tracing::debug!(desk = self.id, error = %e, "the lease was not given back; it runs out by itself");
-            }
+        if !self.engine.alone
+            && let Err(e) = self.engine.store.release(&self.id, &self.engine.owner).await
+        {
+            tracing::debug!(desk = self.id, error = %e, "the lease was not given back; it runs out by itself");
         }
         self.forget();
     }

@@ -232,7 +232,7 @@ async fn ask(engine: &Arc<Engine>, entry: &Arc<Entry>, intent: Intent, by: &str)
     able(engine, &record, intent).await?;
     // A desk that is to run again needs a place on the machine.
     let starts = matches!(intent, Intent::Start | Intent::Reset) && !state::is_up(record.state);
-    let place = if starts { Some(engine.admit(room_for(&record), Duration::ZERO).await?) } else { None };
+    let mut place = if starts { Some(engine.admit(room_for(&record), Duration::ZERO).await?) } else { None };
     let deadline = tokio::time::Instant::now() + STEP_WAIT;
     loop {
         let mut wait = false;
@@ -259,6 +259,9 @@ async fn ask(engine: &Arc<Engine>, entry: &Arc<Entry>, intent: Intent, by: &str)
                 engine.kick(&entry.id);
             }
             return Ok(());
+        }
+        if let Some(place) = &mut place {
+            place.let_others();
         }
         if tokio::time::timeout_at(deadline, entry.settled()).await.is_err() {
             return Err(Error::Conflict(format!("the desk is still {}; ask again when it is done", word(written.state))));

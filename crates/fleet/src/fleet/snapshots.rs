@@ -118,7 +118,8 @@ impl Fleet {
             cpu_and_memory: Some(draft.resources),
             disk_mib: draft.resources.disk_mib,
         };
-        let place = engine.admit(wanted, Duration::from_secs(request.queue_s)).await?;
+        let mut place = engine.admit(wanted, Duration::from_secs(request.queue_s)).await?;
+        place.let_others();
         let (by, new) = (who.name.clone(), draft.id.clone());
         self.engine
             .detached(async move {
@@ -134,7 +135,7 @@ impl Fleet {
                 made
             })
             .await?;
-        let entry = self.engine.view.get(&new).ok_or_else(|| Error::NotFound { what: "desk", id: new })?;
+        let entry = self.engine.view.get(&new).ok_or(Error::NotFound { what: "desk", id: new })?;
         Ok(self.engine.shown(&entry))
     }
 }

@@ -53,7 +53,7 @@ impl Fleet {
         let reason = format!("the pool of {template} keeps {} to {} desks ready", spec.min, spec.max);
         self.engine.tell("pool", None, None, reason, &who.name).await;
         let pool = self.engine.pool_list().into_iter().find(|p| p.spec.template == template);
-        pool.ok_or_else(|| Error::NotFound { what: "pool", id: template })
+        pool.ok_or(Error::NotFound { what: "pool", id: template })
     }
 
     pub async fn remove_pool(&self, who: &Who, template: &str) -> Result<()> {

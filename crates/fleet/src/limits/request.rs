@@ -58,10 +58,10 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     if let Some(size) = request.screen {
         screen(size)?;
     }
-    if let Some(password) = &request.vnc_password {
-        if password.is_empty() || password.len() > LONGEST_PASSWORD || password.chars().any(char::is_control) {
-            return bad(format!("vnc_password is 1 to {LONGEST_PASSWORD} bytes without control characters"));
-        }
+    if let Some(password) = &request.vnc_password
+        && (password.is_empty() || password.len() > LONGEST_PASSWORD || password.chars().any(char::is_control))
+    {
+        return bad(format!("vnc_password is 1 to {LONGEST_PASSWORD} bytes without control characters"));
     }
     if request.queue_s > LONGEST_QUEUE {
         return bad(format!("queue_s is at most {LONGEST_QUEUE}"));

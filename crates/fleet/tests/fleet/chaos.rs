@@ -101,10 +101,10 @@ impl Run {
                 }
             }
             Op::Fork(n) => {
-                if let Some(id) = self.desk(n) {
-                    if let Ok(desk) = fleet.fork(&who, &id, true, NewDesk::default()).await {
-                        self.told.lock().unwrap().made.push(desk.id);
-                    }
+                if let Some(id) = self.desk(n)
+                    && let Ok(desk) = fleet.fork(&who, &id, true, NewDesk::default()).await
+                {
+                    self.told.lock().unwrap().made.push(desk.id);
                 }
             }
             Op::Stop(n) => self.with(n, |id| async move { fleet.stop(&admin(), &id).await.map(drop) }).await,
@@ -182,11 +182,14 @@ impl Run {
         for id in things.keys() {
             prop_assert!(records.contains_key(id), "{id} is an orphan");
         }
-        let told = self.told.lock().unwrap();
-        for id in &told.made {
-            prop_assert!(records.contains_key(id) || told.deleted.contains(id), "{id} was acknowledged and is lost");
+        let (made, deleted) = {
+            let told = self.told.lock().unwrap();
+            (told.made.clone(), told.deleted.clone())
+        };
+        for id in &made {
+            prop_assert!(records.contains_key(id) || deleted.contains(id), "{id} was acknowledged and is lost");
         }
-        for id in &told.deleted {
+        for id in &deleted {
             // Asked for, perhaps never written: then it lives on. But half deleted it is not.
             let state = records.get(id).map(|r| r.state);
             prop_assert!(state != Some(State::Deleting), "{id} hangs in deleting");
@@ -235,8 +238,13 @@ async fn schedule(ops: Vec<Vec<Op>>, seed: u64, faults: f64, pool: bool) -> Resu
     result
 }
 
+/// Few for each run of the tests; `PROPTEST_CASES=5000` for a long night.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn store_and_reality_agree_whatever_happens(

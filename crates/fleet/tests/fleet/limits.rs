@@ -35,6 +35,19 @@ async fn fifty_requests_for_ten_places_make_ten_desks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_orchestrators_keep_one_limit() {
+    let world = World { store: MemoryStore::slow(10), reality: Reality::new() };
+    let config = Config { max_desks: 10, ..testing::config() };
+    let fleets = [world.open_with(config.clone()).await, world.open_with(config).await];
+    let tasks = (0..50).map(|n| {
+        let fleet = fleets[n % 2].clone();
+        tokio::spawn(async move { fleet.create(&admin(), NewDesk::default(), None).await })
+    });
+    let answers: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn projects_have_limits_of_their_own() {
     let world = World::new();
     let limits = [("a".to_owned(), 1)].into();

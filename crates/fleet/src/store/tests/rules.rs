@@ -269,7 +269,15 @@ async fn key_changes_are_told_once(database: Database) {
 
 async fn small_things_come_back(database: Database) {
     let store = database.store;
-    let mut pool = PoolSpec { template: "bare".into(), provider: None, min: 1, max: 3, resources: Resources::default() };
+    let mut pool = PoolSpec {
+        template: "bare".into(),
+        provider: None,
+        min: 1,
+        max: 3,
+        resources: Resources::default(),
+        max_hourly: None,
+        cool_down_s: 60,
+    };
     store.put_pool(&pool).await.unwrap();
     pool.max = 5;
     store.put_pool(&pool).await.unwrap();
