@@ -77,7 +77,8 @@ async fn read(body: axum::body::Body) -> Result<Bytes> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let wrong = |e: serde_json::Error| Refusal::invalid(format!("the body is not what it should be: {e}")).hint("see `/v1/openapi.json`");
+    let wrong =
+        |e: serde_json::Error| Refusal::invalid(format!("the body is not what it should be: {e}")).hint("see `/v1/openapi.json`");
     let value = serde_json::from_slice(bytes).map_err(wrong)?;
     // Looked at closely only where there may be one.
     if bytes.windows(ZERO.len()).any(|window| window == ZERO) && has_zero(&serde_json::from_slice(bytes).map_err(wrong)?) {

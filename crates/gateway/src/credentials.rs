@@ -197,7 +197,10 @@ mod tests {
         let (found, request) = take_from("/k/k1/x?key=theirs", &[("authorization", "Basic abc"), ("x-api-key", "app")]);
         assert_eq!(found, Some(("k1".into(), Place::Address)));
         assert_eq!(request.uri(), "/x?key=theirs");
-        assert_eq!((&request.headers()["authorization"], &request.headers()["x-api-key"]), (&"Basic abc".parse().unwrap(), &"app".parse().unwrap()));
+        assert_eq!(
+            (&request.headers()["authorization"], &request.headers()["x-api-key"]),
+            (&"Basic abc".parse().unwrap(), &"app".parse().unwrap())
+        );
         let (found, request) = take_from("/x", &[("authorization", "Bearer hd_1"), ("x-api-key", "app")]);
         assert_eq!(found, Some(("hd_1".into(), Place::Header)));
         assert_eq!(request.headers()["x-api-key"], "app");

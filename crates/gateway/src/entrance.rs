@@ -69,10 +69,7 @@ pub(crate) struct PassedOn;
 /// Everything that the gateway answers.
 pub(crate) fn router(app: App) -> Router {
     let (routes, _) = v1::router().merge(vm::router()).merge(proxy::router()).split_for_parts();
-    routes
-        .route("/v1/openapi.json", axum::routing::get(openapi::get))
-        .fallback(refusal::no_such_path)
-        .with_state(app)
+    routes.route("/v1/openapi.json", axum::routing::get(openapi::get)).fallback(refusal::no_such_path).with_state(app)
 }
 
 pub(crate) fn service(app: App) -> Answer {
@@ -158,13 +155,7 @@ async fn steps(
 }
 
 /// Who asks; none where no key is needed.
-async fn admit(
-    app: &App,
-    peer: Peer,
-    key: Option<(Secret, Place)>,
-    class: Class,
-    request: &Parts,
-) -> Result<Option<Caller>> {
+async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &Parts) -> Result<Option<Caller>> {
     let (path, headers) = (request.uri.path(), &request.headers);
     if !class.is_passed_on() && has_nul(&request.uri) {
         return Err(Refusal::invalid("the address holds a zero byte"));
@@ -250,11 +241,12 @@ fn has_nul(uri: &Uri) -> bool {
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let sane = |v: &&HeaderValue| {
         let bytes = v.as_bytes();
-        !bytes.is_empty() && bytes.len() <= LONGEST_REQUEST_ID && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        !bytes.is_empty()
+            && bytes.len() <= LONGEST_REQUEST_ID
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     };
     if let Some(given) = headers.get(REQUEST_ID).filter(sane) {
         return given.clone();
     }
     HeaderValue::try_from(format!("{:016x}", rand::random::<u64>())).unwrap_or(HeaderValue::from_static("-"))
 }
-

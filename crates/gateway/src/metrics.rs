@@ -27,9 +27,8 @@ const DROPPED_STREAMS: &str = "hotdesk_event_streams_dropped_total";
 const RETRIES: &str = "hotdesk_desk_retries_total";
 
 /// From a quarter of a millisecond, which a screenshot that did not change takes, to minutes, which a first desk may take.
-const SECONDS: [f64; 18] = [
-    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0,
-];
+const SECONDS: [f64; 18] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0];
 
 /// How long numbers of desks are good: each costs a look into the desk's cgroup or a call to a daemon.
 const USAGE_AGE: Duration = Duration::from_secs(10);
@@ -145,7 +144,8 @@ pub(crate) async fn render(app: &App) -> String {
         Family::new(&mut text, "hotdesk_cost_today", "gauge", "Money spent today.").line(&[("currency", currency)], costs.today);
     }
     if let Ok(pools) = app.fleet.pools(&who).await {
-        let mut family = Family::new(&mut text, "hotdesk_fleet_pool_desks", "gauge", "Desks of pools: wanted, ready, on the way.");
+        let mut family =
+            Family::new(&mut text, "hotdesk_fleet_pool_desks", "gauge", "Desks of pools: wanted, ready, on the way.");
         for pool in &pools {
             let template = pool.spec.template.as_str();
             for (what, count) in [("target", pool.target), ("ready", pool.ready), ("filling", pool.filling)] {
@@ -172,8 +172,12 @@ fn desks(text: &mut String, usage: &[(Desk, Usage)]) {
     for (name, kind, help, figure) in families {
         let mut family = Family::new(text, name, kind, help);
         for (desk, usage) in usage {
-            let labels =
-                [("desk", desk.id.as_str()), ("project", &desk.project), ("template", &desk.template), ("provider", &desk.provider)];
+            let labels = [
+                ("desk", desk.id.as_str()),
+                ("project", &desk.project),
+                ("template", &desk.template),
+                ("provider", &desk.provider),
+            ];
             family.line(&labels, figure(usage));
         }
     }

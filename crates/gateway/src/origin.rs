@@ -136,7 +136,11 @@ mod tests {
             ("GET", vec![("sec-fetch-site", "cross-site")], false),
             ("GET", vec![("sec-fetch-site", "none")], true),
             ("GET", vec![("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")], true),
-            ("POST", vec![("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")], false),
+            (
+                "POST",
+                vec![("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")],
+                false,
+            ),
         ] {
             let map: HeaderMap = headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
             assert_eq!(pages.check(&map, &method.parse().unwrap()).is_ok(), good, "{method} {headers:?}");

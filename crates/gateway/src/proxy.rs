@@ -102,9 +102,11 @@ pub(crate) async fn closed(app: &App, caller: &Caller, desk: &str) -> Option<Ref
 
 /// The protocol that an HTTP/1.1 client wants to change to, if it is one that we can pass on.
 fn wanted_upgrade(request: &Request) -> Option<String> {
-    let asked = request.headers().get_all(header::CONNECTION).iter().any(|value| {
-        value.to_str().is_ok_and(|v| v.split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade")))
-    });
+    let asked = request
+        .headers()
+        .get_all(header::CONNECTION)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|v| v.split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))));
     let protocol = request.headers().get(header::UPGRADE)?.to_str().ok()?;
     // A client that offers HTTP/2 in passing is as content without.
     let known = !protocol.to_ascii_lowercase().contains("h2c");

@@ -134,9 +134,7 @@ impl From<hotdesk_fleet::Error> for Refusal {
             }
             E::Budget(_) => Self::new(StatusCode::PAYMENT_REQUIRED, "budget", "The budget is spent", text)
                 .hint("raise the budget with `PUT /v1/budgets`, or wait for a new day"),
-            E::Timeout { .. } => {
-                Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "It took too long", text).retry(RETRY)
-            }
+            E::Timeout { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "It took too long", text).retry(RETRY),
             E::Store(_) => {
                 tracing::error!(error = %text, "the store failed");
                 Self::unavailable(text)
@@ -151,10 +149,8 @@ impl From<hotdesk_provider::Error> for Refusal {
         use hotdesk_provider::Error as E;
         let text = error.to_string();
         match error {
-            E::Unsupported { .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", "Not possible here", text)
-                    .hint("`hotdesk doctor` tells what works here and what would fix the rest")
-            }
+            E::Unsupported { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", "Not possible here", text)
+                .hint("`hotdesk doctor` tells what works here and what would fix the rest"),
             E::NotFound(_) => Self::not_found(text),
             E::Unavailable { .. } => Self::unavailable(text),
             E::Full(_) => Self::unavailable(text).retry(Duration::from_secs(30)),

@@ -14,7 +14,7 @@ mod provider;
 mod seen;
 mod tls;
 
-use crate::{Address, Config, Gateway};
+use crate::{Config, Gateway};
 use desk::FakeDesk;
 use hotdesk_api::desk::Desk;
 use hotdesk_api::fleet::{MadeKey, NewKey, Scope};
@@ -22,7 +22,6 @@ use hotdesk_fleet::Fleet;
 use provider::FakeProvider;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -40,7 +39,7 @@ struct World {
     client: reqwest::Client,
     shutdown: CancellationToken,
     running: JoinHandle<()>,
-    directory: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl World {
@@ -57,7 +56,7 @@ impl World {
         let provider = Arc::new(FakeProvider::new(data.join("desks")));
         let settings = hotdesk_fleet::Config { data: data.clone(), ..Default::default() };
         let fleet = Fleet::open(settings, Arc::new(store), vec![provider.clone()]).await.unwrap();
-        let admin = fleet.admin_key().await;
+        let admin = std::fs::read_to_string(fleet.admin_key().await.unwrap()).unwrap().trim().to_owned();
         let images = Arc::new(hotdesk_image::Library::open(data.join("images")).unwrap());
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], ..config };
         let gateway = Gateway::bind(config, fleet.clone(), images).await.unwrap();
@@ -70,7 +69,7 @@ impl World {
             .timeout(PATIENCE)
             .build()
             .unwrap();
-        Self { url, admin, fleet, provider, client, shutdown, running, directory }
+        Self { url, admin, fleet, provider, client, shutdown, running, _directory: directory }
     }
 
     fn ask(&self, method: Method, path: &str, key: &str) -> reqwest::RequestBuilder {
@@ -113,10 +112,6 @@ impl World {
 
     async fn project_key(&self, project: &str) -> String {
         self.key(project, Scope::Project { project: project.into() }, 0).await.secret
-    }
-
-    fn data(&self) -> PathBuf {
-        self.directory.path().to_owned()
     }
 
     async fn end(self) {

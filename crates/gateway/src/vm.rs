@@ -45,27 +45,24 @@ async fn create(
     InputOrDefault(new): InputOrDefault<NewDesk>,
 ) -> Result<Json<VmCreated>> {
     let idempotency = crate::v1::idempotency(&headers)?;
-    to_its_end(async move {
-        let desk = app.fleet.create(&caller.who, new, idempotency.as_deref()).await?;
-        let desk = arrived(&app, &caller.who, desk, CREATE_LIMIT).await?;
-        refuse_failed(&desk)?;
-        if desk.state != desk::State::Running {
-            let detail = format!("the desk {} does not run after {} s: {}", desk.id, CREATE_LIMIT.as_secs(), desk.reason);
-            return Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "It took too long", detail)
-                .hint(format!("`GET /v1/desks/{}` tells its stage", desk.id))
-                .location(format!("/v1/desks/{}", desk.id)));
-        }
-        let base = base(&app, &caller);
-        Ok(Json(VmCreated {
-            vm_id: desk.id.clone(),
-            id: desk.id.clone(),
-            status: "running".into(),
-            url: format!("{base}/v1/desks/{}", desk.id),
-            osworld_url: format!("{base}/osworld/{}", desk.id),
-            desk,
-        }))
-    })
-    .await
+    let desk = app.fleet.create(&caller.who, new, idempotency.as_deref()).await?;
+    let desk = arrived(&app, &caller.who, desk, CREATE_LIMIT).await?;
+    refuse_failed(&desk)?;
+    if desk.state != desk::State::Running {
+        let detail = format!("the desk {} does not run after {} s: {}", desk.id, CREATE_LIMIT.as_secs(), desk.reason);
+        return Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "It took too long", detail)
+            .hint(format!("`GET /v1/desks/{}` tells its stage", desk.id))
+            .location(format!("/v1/desks/{}", desk.id)));
+    }
+    let base = base(&app, &caller);
+    Ok(Json(VmCreated {
+        vm_id: desk.id.clone(),
+        id: desk.id.clone(),
+        status: "running".into(),
+        url: format!("{base}/v1/desks/{}", desk.id),
+        osworld_url: format!("{base}/osworld/{}", desk.id),
+        desk,
+    }))
 }
 
 /// Runs a command on a desk
@@ -91,7 +88,8 @@ async fn execute(
     let status = answer.status();
     let text = axum::body::to_bytes(answer.into_body(), LARGEST_OUTPUT).await;
     let text = text.map_err(|e| {
-        Refusal::bad_gateway(format!("the desk broke off while it answered: {e}")).hint("the command ran; look at the desk before you send it again")
+        Refusal::bad_gateway(format!("the desk broke off while it answered: {e}"))
+            .hint("the command ran; look at the desk before you send it again")
     })?;
     Ok(executed(status, &text)?.into_response())
 }
@@ -102,9 +100,9 @@ fn executed(status: StatusCode, text: &[u8]) -> Result<Json<VmExecuted>> {
     let value: Option<Value> = serde_json::from_slice(text).ok();
     let word = |name: &str| value.as_ref().and_then(|v| v.get(name)).and_then(Value::as_str).map(str::to_owned);
     match (status, &value) {
-        (StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT, _) => {
-            Err(Refusal::unavailable(word("message").or_else(|| word("detail")).unwrap_or_else(|| "the desk can't do that now".into())))
-        }
+        (StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT, _) => Err(Refusal::unavailable(
+            word("message").or_else(|| word("detail")).unwrap_or_else(|| "the desk can't do that now".into()),
+        )),
         (_, Some(Value::Object(_))) => Ok(Json(VmExecuted {
             status: word("status").unwrap_or_else(|| "error".into()),
             output: word("output").unwrap_or_default(),

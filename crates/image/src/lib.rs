@@ -20,12 +20,14 @@ mod digest;
 mod error;
 mod library;
 mod packages;
+mod settings;
 mod template;
 
 pub use builder::share;
 pub use error::{Error, Result};
 pub use library::{Built, Library, Rootfs};
 pub use packages::PackageLock;
+pub use settings::DeskSettings;
 pub use template::{Check, File, Owner, Screen, Template, User};
 
 /// The settings file of `hotdesk desk` inside every built tree: start commands, environment, screen of the template.

@@ -86,11 +86,6 @@ impl Pool {
             !kept.is_empty()
         });
     }
-
-    #[cfg(test)]
-    pub(crate) fn quiet(&self) -> usize {
-        self.quiet.lock().unwrap().values().map(Vec::len).sum()
-    }
 }
 
 /// A new connection.
@@ -126,7 +121,10 @@ async fn enter_port(sender: &mut Sender, door: &Door, port: u16) -> Result<hyper
         .header(header::HOST, "desk")
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, "tcp")
-        .header(header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", door.secret)).map_err(|e| NoWay::Desk(io::Error::other(e)))?)
+        .header(
+            header::AUTHORIZATION,
+            HeaderValue::try_from(format!("Bearer {}", door.secret)).map_err(|e| NoWay::Desk(io::Error::other(e)))?,
+        )
         .body(Body::empty())
         .map_err(|e| NoWay::Desk(io::Error::other(e)))?;
     let answer = sender.send_request(request).await.map_err(failed)?;
@@ -142,4 +140,3 @@ async fn enter_port(sender: &mut Sender, door: &Door, port: u16) -> Result<hyper
 fn failed(error: hyper::Error) -> NoWay {
     NoWay::Desk(io::Error::other(error))
 }
-

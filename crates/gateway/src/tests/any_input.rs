@@ -74,7 +74,8 @@ fn every_entrance_answers_anything() {
         let address = format!("{path}{query}");
         let request = world.ask(method.clone(), &address, &world.admin).header("content-type", "application/json").body(body);
         let Ok(request) = request.build() else { return Ok(()) };
-        let response = runtime.block_on(world.client.execute(request)).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        let response =
+            runtime.block_on(async { world.client.execute(request).await }).map_err(|e| TestCaseError::fail(e.to_string()))?;
         let (status, kind) = (response.status(), response.headers().get("content-type").cloned());
         let text = runtime.block_on(response.text()).unwrap_or_default();
         prop_assert!(status.as_u16() < 500, "{method} {address} {status}: {text}");

@@ -17,7 +17,8 @@ fn operations(desk: &str, snapshot: &str) -> Vec<(Method, String, bool, bool)> {
             .replace("{path}", "x");
         assert!(!filled.contains('{'), "this test does not know how to fill {filled}");
         for (method, operation) in item.as_object().unwrap() {
-            let open = operation["security"].as_array().is_some_and(|list| list.iter().any(|one| one.as_object().unwrap().is_empty()));
+            let open =
+                operation["security"].as_array().is_some_and(|list| list.iter().any(|one| one.as_object().unwrap().is_empty()));
             let method = method.to_uppercase().parse().unwrap();
             found.push((method, filled.clone(), operation.get("requestBody").is_some(), open));
         }
@@ -68,7 +69,11 @@ async fn every_route_is_closed() {
             assert_eq!(problem(response).await.code, "unauthorized");
         }
     }
-    assert_eq!(all.iter().filter(|(.., open)| *open).count(), 2, "`/health` and `/ready` are open, nothing else that is described");
+    assert_eq!(
+        all.iter().filter(|(.., open)| *open).count(),
+        2,
+        "`/health` and `/ready` are open, nothing else that is described"
+    );
 
     // Nothing of it had an effect.
     let now: Desk = world.get(&format!("/v1/desks/{}", desk.id)).await.json().await.unwrap();
@@ -83,12 +88,13 @@ async fn what_is_foreign_does_not_exist() {
     let snapshot: hotdesk_api::desk::Snapshot =
         world.post(&format!("/v1/desks/{}/snapshot", desk.id), json!({})).await.json().await.unwrap();
     let other = world.project_key("other").await;
-    let missing = world.key("desk", Scope::Desk { desk: "d-aaaaaaaaaaaa".into() }, 0).await.secret;
+    let (own, _) = world.desk_with(json!({"project": "third"})).await;
+    let one = world.key("desk", Scope::Desk { desk: own.id.clone() }, 0).await.secret;
     for (method, path, body, open) in operations(&desk.id, &snapshot.id) {
         if open || path == "/vm/create" || (path == "/v1/desks" && method == Method::POST) {
             continue;
         }
-        for key in [&other, &missing] {
+        for key in [&other, &one] {
             let mut request = world.ask(method.clone(), &path, key);
             if body {
                 // What would be good, so that the key alone is refused.
@@ -138,7 +144,9 @@ async fn a_key_of_one_desk_drives_that_desk() {
     assert_eq!(ask(Method::GET, &format!("/v1/desks/{}/screenshot", desk.id)).await, 200);
     assert_eq!(ask(Method::GET, &format!("/vm/{}/screenshot", desk.id)).await, 200);
     assert_eq!(ask(Method::GET, &format!("/v1/desks/{}/screenshot", foreign.id)).await, 404);
-    assert_eq!(ask(Method::GET, "/v1/keys").await, 403);
+    assert_eq!(ask(Method::DELETE, &format!("/v1/desks/{}", desk.id)).await, 403);
+    assert_eq!(ask(Method::POST, &format!("/v1/desks/{}/reset", desk.id)).await, 200);
+    assert_eq!(ask(Method::POST, "/v1/desks").await, 403);
     assert_eq!(ask(Method::GET, "/v1/audit").await, 403);
     assert_eq!(ask(Method::GET, "/metrics").await, 403);
     let list: Value = world.ask(Method::GET, "/v1/desks", &key).send().await.unwrap().json().await.unwrap();

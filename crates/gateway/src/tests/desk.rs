@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 pub(super) struct FakeDesk {
     task: AbortHandle,
@@ -45,6 +46,8 @@ pub(super) struct Played {
     pub(super) go: Arc<Notify>,
     /// So many more times `/v1/break` breaks off.
     pub(super) breaks: AtomicUsize,
+    /// The whole desk is dead.
+    dead: CancellationToken,
     /// The picture.
     pub(super) picture: watch::Sender<Bytes>,
 }
@@ -62,11 +65,12 @@ impl FakeDesk {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 playing.connections.fetch_add(1, Ordering::SeqCst);
                 let (app, open, cut) = (app.clone(), Counted::new(&playing), Arc::<AtomicBool>::default());
+                let dead = Box::pin(playing.dead.clone().cancelled_owned());
                 connections.spawn(async move {
                     let _open = open;
                     let service = TowerToHyperService::new(app.layer(Extension(cut.clone())));
                     let http = hyper::server::conn::http1::Builder::new();
-                    let _ = http.serve_connection(TokioIo::new(Fragile { stream, cut }), service).with_upgrades().await;
+                    let _ = http.serve_connection(TokioIo::new(Fragile { stream, cut, dead }), service).with_upgrades().await;
                 });
                 while connections.try_join_next().is_some() {}
             }
@@ -77,6 +81,7 @@ impl FakeDesk {
     /// As a kill: the socket's file stays, everything ends.
     pub(super) fn stop(&self) {
         self.task.abort();
+        self.state.dead.cancel();
     }
 }
 
@@ -113,7 +118,10 @@ impl Drop for Waiting {
 
 fn routes(state: Arc<Played>) -> Router {
     let closed = Router::new()
-        .route("/v1/activity", get(async || Json(json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false}))))
+        .route(
+            "/v1/activity",
+            get(async || Json(json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false}))),
+        )
         .route("/v1/screenshot", get(screenshot))
         .route("/v1/count", post(count))
         .route("/v1/break", any(break_off))
@@ -159,7 +167,11 @@ async fn count(State(played): State<Arc<Played>>) -> Json<usize> {
 }
 
 /// Reads the request and closes the connection instead of an answer, where it is told to.
-async fn break_off(State(played): State<Arc<Played>>, Extension(cut): Extension<Arc<AtomicBool>>, request: Request) -> &'static str {
+async fn break_off(
+    State(played): State<Arc<Played>>,
+    Extension(cut): Extension<Arc<AtomicBool>>,
+    request: Request,
+) -> &'static str {
     let _ = axum::body::to_bytes(request.into_body(), 64 << 20).await;
     played.count.fetch_add(1, Ordering::SeqCst);
     if played.breaks.load(Ordering::SeqCst) > 0 {
@@ -169,14 +181,18 @@ async fn break_off(State(played): State<Arc<Played>>, Extension(cut): Extension<
     "whole"
 }
 
-/// A connection that can be cut: nothing more is written.
+/// A connection that can be cut: nothing more is written. It ends with the desk, also when it was upgraded.
 struct Fragile {
     stream: UnixStream,
     cut: Arc<AtomicBool>,
+    dead: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl AsyncRead for Fragile {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.dead.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
@@ -254,7 +270,11 @@ async fn execute(Json(wanted): Json<Value>) -> Response {
         words => words.as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect::<Vec<_>>().join(" "),
     };
     match line.strip_prefix("echo ") {
-        Some(said) => Json(json!({"status": "success", "output": format!("{said}\n"), "error": "", "returncode": 0})).into_response(),
-        None => (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({"status": "error", "message": "no such program"}))).into_response(),
+        Some(said) => {
+            Json(json!({"status": "success", "output": format!("{said}\n"), "error": "", "returncode": 0})).into_response()
+        }
+        None => {
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({"status": "error", "message": "no such program"}))).into_response()
+        }
     }
 }

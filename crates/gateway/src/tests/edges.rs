@@ -22,28 +22,34 @@ async fn each_mistake_has_its_status() {
     assert_eq!(problem(world.get("/").await).await.status, 404);
     let text = world.ask(Method::POST, "/v1/desks", &world.admin).header("content-type", "text/plain").body("{}");
     assert_eq!(problem(text.send().await.unwrap()).await.status, 415);
-    let json = |body: Vec<u8>| world.ask(Method::POST, "/v1/desks", &world.admin).header("content-type", "application/json").body(body);
+    let json =
+        |body: Vec<u8>| world.ask(Method::POST, "/v1/desks", &world.admin).header("content-type", "application/json").body(body);
     assert_eq!(problem(json(b"{".to_vec()).send().await.unwrap()).await.status, 400);
     assert_eq!(problem(json(b"{\"colour\": 1}".to_vec()).send().await.unwrap()).await.status, 400);
     assert_eq!(problem(json(vec![b' '; 2 << 20]).send().await.unwrap()).await.status, 413);
-    for path in ["/v1/desks?colour=red", "/v1/desks?label=x", "/v1/desks?state=sleepy", "/v1/events?limit=0", "/v1/events?after=-1", "/v1/audit?limit=x"] {
+    for path in [
+        "/v1/desks?colour=red",
+        "/v1/desks?label=x",
+        "/v1/desks?state=sleepy",
+        "/v1/events?limit=0",
+        "/v1/events?after=-1",
+        "/v1/audit?limit=x",
+    ] {
         assert_eq!(problem(world.get(path).await).await.status, 400, "{path}");
     }
     assert_eq!(problem(world.get("/v1/desks/a%00b").await).await.status, 400);
     assert!([400, 404].contains(&problem(world.get("/v1/desks/%ff").await).await.status));
     // A refused upload is heard out, so that the client sees why.
-    let large = world.client.put(format!("{}{path}/files/content?path=x", world.url)).body(vec![0; 20 << 20]).send().await.unwrap();
+    let large =
+        world.client.put(format!("{}{path}/files/content?path=x", world.url)).body(vec![0; 20 << 20]).send().await.unwrap();
     assert_eq!(large.status(), 401);
     world.end().await;
 }
 
 #[tokio::test]
 async fn limits_hold_per_key_and_lock_nobody_out() {
-    let rates = Rates {
-        control: Rate { per_second: 1, burst: 5 },
-        failures: Rate { per_second: 1, burst: 3 },
-        ..Rates::default()
-    };
+    let rates =
+        Rates { control: Rate { per_second: 1, burst: 5 }, failures: Rate { per_second: 1, burst: 3 }, ..Rates::default() };
     let world = World::with(Config { rates, ..Config::default() }).await;
     let fleet = async |key: &str| world.ask(Method::GET, "/v1/fleet", key).send().await.unwrap();
     for _ in 0..3 {
@@ -98,7 +104,8 @@ async fn the_end_lets_requests_finish_and_desks_go_on() {
     let (desk, fake) = world.desk().await;
     let slow = tokio::spawn(world.ask(Method::POST, &format!("/v1/desks/{}/slow", desk.id), &world.admin).send());
     until("it is under way", async || fake.state.waiting.load(Ordering::SeqCst) == 1).await;
-    let mut events = world.ask(Method::GET, "/v1/events", &world.admin).header("accept", "text/event-stream").send().await.unwrap();
+    let mut events =
+        world.ask(Method::GET, "/v1/events", &world.admin).header("accept", "text/event-stream").send().await.unwrap();
     assert!(events.chunk().await.unwrap().is_some());
     let url = format!("{}/v1/desks/{}/view?key={}", world.url.replace("http", "ws"), desk.id, world.admin);
     let (mut socket, _) = tokio_tungstenite::connect_async(&url).await.unwrap();

@@ -77,7 +77,8 @@ async fn events_come_as_they_happen_and_from_where_one_was() {
     let list: Value = world.get(&format!("/v1/events?after={first}&limit=1")).await.json().await.unwrap();
     assert_eq!(list["events"].as_array().unwrap().len(), 1);
     assert!(list["events"][0]["number"].as_i64().unwrap() > first);
-    let bad = world.ask(Method::GET, "/v1/events", &world.admin).header("accept", "text/event-stream").header("last-event-id", "x");
+    let bad =
+        world.ask(Method::GET, "/v1/events", &world.admin).header("accept", "text/event-stream").header("last-event-id", "x");
     assert_eq!(problem(bad.send().await.unwrap()).await.status, 400);
     world.end().await;
 }

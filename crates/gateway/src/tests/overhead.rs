@@ -20,7 +20,8 @@ async fn sender(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) ->
 }
 
 async fn shot(sender: &mut http1::SendRequest<Body>, path: &str, key: &str) -> Duration {
-    let request = Request::get(path).header("host", "x").header("authorization", format!("Bearer {key}")).body(Body::empty()).unwrap();
+    let request =
+        Request::get(path).header("host", "x").header("authorization", format!("Bearer {key}")).body(Body::empty()).unwrap();
     let start = Instant::now();
     sender.ready().await.unwrap();
     let mut body = sender.send_request(request).await.unwrap().into_body();

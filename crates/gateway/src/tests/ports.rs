@@ -17,7 +17,11 @@ async fn chrome(connections: Arc<AtomicUsize>) -> u16 {
     let port = listener.local_addr().unwrap().port();
     let list = move |headers: HeaderMap| async move {
         if headers[header::HOST] != format!("localhost:{port}") {
-            return (axum::http::StatusCode::INTERNAL_SERVER_ERROR, "Host header is specified and is not an IP address or localhost.").into_response();
+            return (
+                axum::http::StatusCode::INTERNAL_SERVER_ERROR,
+                "Host header is specified and is not an IP address or localhost.",
+            )
+                .into_response();
         }
         axum::Json(json!([{
             "devtoolsFrontendUrl": format!("/devtools/inspector.html?ws=localhost:{port}/devtools/page/1"),

@@ -98,3 +98,19 @@ async fn health_and_readiness_need_no_key() {
     assert_eq!(odd.headers()["x-request-id"].len(), 16);
     world.end().await;
 }
+
+#[test]
+fn boards_and_alerts_ask_for_what_there_is() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let there = read("crates/gateway/src/metrics.rs") + &read("crates/fleet/src/telemetry.rs");
+    for file in ["deploy/grafana/hotdesk.json", "deploy/prometheus/alerts.yml", "docs/operating.md"] {
+        let text = read(file);
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| word.starts_with("hotdesk_"));
+        for word in words.filter(|word| !["hotdesk_fleet", "hotdesk_gateway", "hotdesk_desk"].contains(word)) {
+            let name = ["_bucket", "_count", "_sum"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+            assert!(there.contains(&format!("\"{name}\"")), "{file} asks for {word}, which nobody counts");
+        }
+    }
+    serde_json::from_str::<Value>(&read("deploy/grafana/hotdesk.json")).unwrap();
+}

@@ -22,7 +22,8 @@ async fn tls_serves_both_versions_of_http() {
     assert_eq!(response.version(), reqwest::Version::HTTP_2);
     assert_eq!(response.bytes().await.unwrap().len(), 300 << 10);
     let old = reqwest::Client::builder().danger_accept_invalid_certs(true).http1_only().build().unwrap();
-    let answer = old.post(format!("{}/v1/desks/{}/x", world.url, desk.id)).bearer_auth(&world.admin).body("hi").send().await.unwrap();
+    let answer =
+        old.post(format!("{}/v1/desks/{}/x", world.url, desk.id)).bearer_auth(&world.admin).body("hi").send().await.unwrap();
     assert_eq!(answer.version(), reqwest::Version::HTTP_11);
     let seen: Value = answer.json().await.unwrap();
     assert_eq!(seen["headers"]["x-forwarded-proto"], "https");

@@ -24,7 +24,11 @@ const CONSOLE_LINES: u32 = 200;
 const MOST_CONSOLE_LINES: u32 = 10_000;
 
 pub(super) fn router() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(get, change, delete)).routes(routes!(usage)).routes(routes!(console))
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, change, delete))
+        .routes(routes!(usage))
+        .routes(routes!(console))
 }
 
 /// Makes a desk
@@ -49,11 +53,9 @@ async fn create(
 ) -> Result<DeskAnswer> {
     let limit = wait.limit()?;
     let idempotency = idempotency(&headers)?;
-    to_its_end(async move {
-        let desk = app.fleet.create(&caller.who, new, idempotency.as_deref()).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::CREATED).await
-    })
-    .await
+    // Not to its end: a client that leaves gives its place in the queue back. What is written down goes on by itself.
+    let desk = app.fleet.create(&caller.who, new, idempotency.as_deref()).await?;
+    settled(&app, &caller.who, desk, limit, StatusCode::CREATED).await
 }
 
 /// What the client calls its wish for a desk.
@@ -99,9 +101,9 @@ fn filter(pairs: Vec<(String, String)>) -> Result<Filter> {
                 }
             }
             "label" => {
-                let (label, value) = value
-                    .split_once('=')
-                    .ok_or_else(|| Refusal::invalid(format!("the label `{}` is not of the form `name=value`", value.escape_default())))?;
+                let (label, value) = value.split_once('=').ok_or_else(|| {
+                    Refusal::invalid(format!("the label `{}` is not of the form `name=value`", value.escape_default()))
+                })?;
                 filter.labels.insert(label.into(), value.into());
             }
             "project" => {}

@@ -102,56 +102,46 @@ fn stream(
         let _open = metrics::Open::event_stream();
         // Before the first look into the log, so that nothing falls between.
         let mut news = app.fleet.watch();
-        let mut last = after;
         yield Ok(sse::Event::default().retry(COME_BACK).comment("events of the fleet"));
-        let mut beat = Instant::now();
+        let mut last = after.unwrap_or(0);
+        while after.is_some() {
+            let Ok(events) = app.fleet.events(&caller.who, last, desk.as_deref(), MOST).await else { return };
+            let whole = events.len() < MOST as usize;
+            for event in events {
+                last = event.number;
+                yield Ok(told(&event));
+            }
+            if whole {
+                break;
+            }
+        }
+        let mut beat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
         loop {
-            // What is in the log already, and what others wrote to it.
-            while let Some(known) = last {
-                let Ok(events) = app.fleet.events(&caller.who, known, desk.as_deref(), MOST).await else { return };
-                let whole = events.len() < MOST as usize;
-                for event in events {
-                    last = last.max(Some(event.number));
-                    yield Ok(told(&event));
-                }
-                if whole {
-                    break;
-                }
-            }
-            // What comes.
-            beat += HEARTBEAT;
-            loop {
-                let event = tokio::select! {
-                    event = news.recv() => event,
-                    _ = tokio::time::sleep_until(beat) => break,
-                    _ = app.closing.cancelled() => return,
-                };
-                match event {
-                    Ok(event) if last.is_none_or(|last| event.number > last) => {
-                        if concerns(&event, &caller.who, desk.as_deref()) {
-                            last = Some(event.number);
-                            yield Ok(told(&event));
-                        }
+            let event = tokio::select! {
+                event = news.recv() => event,
+                _ = app.closing.cancelled() => return,
+                _ = beat.tick() => {
+                    match app.fleet.who(caller.secret.reveal()).await {
+                        Ok(_) | Err(Error::Store(_)) => {}
+                        Err(_) => return,
                     }
-                    Ok(_) => {}
-                    Err(RecvError::Lagged(missed)) => {
-                        tracing::info!(missed, "a reader of events is too slow and is cut off");
-                        metrics::stream_dropped();
-                        yield Ok(sse::Event::default().comment("too slow: come back with Last-Event-ID"));
-                        return;
-                    }
-                    Err(RecvError::Closed) => {
-                        // The fleet ends, or tells nothing; the log is still looked at.
-                        tokio::time::sleep_until(beat).await;
-                        break;
-                    }
+                    yield Ok(sse::Event::default().comment("still here"));
+                    continue;
                 }
+            };
+            match event {
+                // What was read from the log comes once more.
+                Ok(event) if event.number <= last => {}
+                Ok(event) if concerns(&event, &caller.who, desk.as_deref()) => yield Ok(told(&event)),
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => {
+                    tracing::info!(missed, "a reader of events is too slow and is cut off");
+                    metrics::stream_dropped();
+                    yield Ok(sse::Event::default().comment("too slow: come back with Last-Event-ID"));
+                    return;
+                }
+                Err(RecvError::Closed) => return,
             }
-            match app.fleet.who(caller.secret.reveal()).await {
-                Ok(_) | Err(Error::Store(_)) => {}
-                Err(_) => return,
-            }
-            yield Ok(sse::Event::default().comment("still here"));
         }
     }
 }

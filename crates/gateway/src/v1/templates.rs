@@ -20,7 +20,8 @@ pub(super) fn router() -> OpenApiRouter<App> {
 #[utoipa::path(get, path = "/v1/templates", tag = "templates", responses((status = 200, body = TemplateList)))]
 async fn list(State(app): State<App>, _: Caller) -> Result<Json<TemplateList>> {
     // Looks at files.
-    let templates = tokio::task::spawn_blocking(move || app.images.names().iter().map(|name| describe(&app, name)).collect()).await;
+    let templates =
+        tokio::task::spawn_blocking(move || app.images.names().iter().map(|name| describe(&app, name)).collect()).await;
     Ok(Json(TemplateList { templates: templates.map_err(Refusal::internal)? }))
 }
 
@@ -55,7 +56,8 @@ async fn build(State(app): State<App>, caller: Caller, Path(name): Path<String>)
         });
         built.await?;
         let _ = teller.await;
-        Ok(Json(describe(&app, &name)))
+        let info = tokio::task::spawn_blocking(move || describe(&app, &name)).await.map_err(Refusal::internal)?;
+        Ok(Json(info))
     })
     .await
 }
@@ -77,12 +79,12 @@ async fn tell(app: &App, by: &str, reason: String) {
 }
 
 fn describe(app: &App, name: &str) -> TemplateInfo {
-    let rootfs = app.images.rootfs(name).ok();
+    let built = app.images.built(name).ok();
     TemplateInfo {
         name: name.into(),
-        description: String::new(),
-        built: rootfs.is_some(),
-        digest: rootfs.map(|rootfs| rootfs.digest),
-        size_bytes: None,
+        description: app.images.template(name).map(|template| template.description).unwrap_or_default(),
+        built: built.is_some(),
+        digest: built.as_ref().map(|built| built.digest.clone()),
+        size_bytes: built.map(|built| built.size_bytes),
     }
 }

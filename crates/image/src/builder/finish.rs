@@ -4,8 +4,6 @@
 use super::Job;
 use crate::template::Owner;
 use crate::{DESK_SETTINGS, Error, Result};
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -62,17 +60,6 @@ find "$tree" -xdev \( -path "$tree/proc" -o -path "$tree/sys" -o -path "$tree/de
   -o -newer "$work/begin" -print0 | xargs -0 -r touch -h -d "@$epoch"
 "#;
 
-/// The desk's settings file.
-#[derive(Serialize)]
-struct Settings<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<String>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    start: &'a [String],
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    env: &'a BTreeMap<String, String>,
-}
-
 /// Writes the script and the files that it puts into the tree.
 pub(super) fn write(job: &Job<'_>) -> Result<()> {
     let fail = |path: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", path.display()));
@@ -99,8 +86,7 @@ pub(super) fn write(job: &Job<'_>) -> Result<()> {
             let _ = writeln!(own, "chown -h \"$uid:$uid\" \"$tree\"{}", quote(&file.path));
         }
     }
-    let settings = Settings { size: template.screen.map(String::from), start: &template.start, env: &template.env };
-    let settings = toml::to_string(&settings).map_err(|e| Error::Failed(format!("the desk's settings: {e}")))?;
+    let settings = template.settings().to_toml()?;
     let path = files.join("settings");
     std::fs::write(&path, settings).map_err(|e| fail(&path, e))?;
     let _ = writeln!(script, "put settings 644 {DESK_SETTINGS}");
