@@ -36,10 +36,7 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] =
-    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
-/// Settings that the template brings for its desks.
-const TEMPLATE_SETTINGS: &str = "etc/hotdesk/desk.toml";
+const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
@@ -179,8 +176,12 @@ impl Inner {
             }
         }
         for id in self.ability.groups.group(&self.context.fleet, "").below() {
-            let desk = self.directory.desk(&id);
-            if !desk.path.exists() && disk::is_free(&self.directory.lock(&id)) {
+            if !disk::is_free(&self.directory.lock(&id)) {
+                continue;
+            }
+            // Whoever made its programs stand still is gone.
+            let _ = self.group(&id).map(|group| group.thaw());
+            if !self.directory.desk(&id).path.exists() {
                 tracing::warn!(desk = id, "processes of a desk that is gone are ended");
                 if let Some(group) = self.group(&id) {
                     let _ = group.remove();
@@ -253,11 +254,18 @@ impl Inner {
     }
 
     /// Starts a desk that does not run, and waits until it is ready.
-    async fn boot(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record, lock: &Lock, progress: &Progress) -> Result<Placed> {
+    async fn boot(
+        &self,
+        spec: &DeskSpec,
+        desk: &DeskDirectory,
+        record: &Record,
+        lock: &Lock,
+        progress: &Progress,
+    ) -> Result<Placed> {
         progress.stage("starting its sandbox");
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
-        self.hand_over(desk, spec)?;
+        self.hand_over(desk, record, spec)?;
         let plan = self.plan(spec, desk, record)?;
         let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
             Ok(Answer::Running(running)) => Ok(running),
@@ -288,20 +296,24 @@ impl Inner {
         }
     }
 
-    /// The desk's directory `run`, with its token: the desk can read both and change neither.
-    fn hand_over(&self, desk: &DeskDirectory, spec: &DeskSpec) -> Result<()> {
+    /// The desk's directory `run`, with its token and settings: the desk can read them and change none.
+    fn hand_over(&self, desk: &DeskDirectory, record: &Record, spec: &DeskSpec) -> Result<()> {
         let (run, ids) = (desk.run(), self.ids(&spec.id));
         let failed = |e: std::io::Error| trouble("prepare", &run, &e);
-        let token = run.join("token");
         match std::fs::create_dir(&run) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
             _ => {}
         }
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        directory::write_bytes(&token, spec.secret.as_bytes(), if ids.is_rootless() { 0o400 } else { 0o440 }).map_err(failed)?;
         if !ids.is_rootless() {
             std::os::unix::fs::chown(&run, Some(ids.uid(0)), Some(ids.gid(0))).map_err(failed)?;
-            std::os::unix::fs::chown(&token, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
+        }
+        for (name, text) in [("token", &spec.secret), ("desk.toml", &settings(record, spec)?)] {
+            let path = run.join(name);
+            directory::write_bytes(&path, text.as_bytes(), 0o440).map_err(failed)?;
+            if !ids.is_rootless() {
+                std::os::unix::fs::chown(&path, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -325,13 +337,15 @@ impl Inner {
         env.retain(|name, _| !RESERVED.contains(&name.as_str()));
         let listen = format!("unix:{}", inside::SOCKET);
         let size = format!("{}x{}", spec.screen.width, spec.screen.height);
-        let words =
-            ["/usr/local/bin/hotdesk", "desk", "--listen", &listen, "--token-file", "/run/hotdesk/token", "--size", &size, "--home", &home];
-        let mut command: Vec<String> = words.map(Into::into).to_vec();
-        let settings = |layer: &PathBuf| layer.join(TEMPLATE_SETTINGS).is_file();
-        if layers.iter().any(settings) {
-            command.extend(["--config".into(), format!("/{TEMPLATE_SETTINGS}")]);
-        }
+        let words = [
+            ["/usr/local/bin/hotdesk", "desk"],
+            ["--listen", &listen],
+            ["--token-file", "/run/hotdesk/token"],
+            ["--config", "/run/hotdesk/desk.toml"],
+            ["--size", &size],
+            ["--home", &home],
+        ];
+        let command: Vec<String> = words.as_flattened().iter().map(ToString::to_string).collect();
         Ok(Plan {
             id: spec.id.clone(),
             desk: desk.path.clone(),
@@ -341,7 +355,12 @@ impl Inner {
             ids: self.ids(&spec.id),
             group: self.group(&spec.id),
             limits: self.limits(spec),
-            network: self.ability.network.clone().filter(|_| spec.network).map(|tool| Network { tool, blocked: host_addresses() }),
+            network: self
+                .ability
+                .network
+                .clone()
+                .filter(|_| spec.network)
+                .map(|tool| Network { tool, blocked: host_addresses() }),
             binary: self.context.binary.clone(),
             command,
             env: env.into_iter().collect(),
@@ -444,7 +463,10 @@ impl Inner {
 
     async fn remove_group(&self, id: &str) -> Result<()> {
         let Some(group) = self.group(id) else { return Ok(()) };
-        blocking(move || group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))).await
+        blocking(move || {
+            group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))
+        })
+        .await
     }
 
     /// Removes disks that a reset left behind.
@@ -468,21 +490,19 @@ impl Inner {
     }
 
     fn limits(&self, spec: &DeskSpec) -> Limits {
-        Limits {
-            cpus: spec.resources.cpus,
-            memory_bytes: spec.resources.memory_mib << 20,
-            processes: self.config.max_processes,
-        }
+        Limits { cpus: spec.resources.cpus, memory_bytes: spec.resources.memory_mib << 20, processes: self.config.max_processes }
     }
 
     /// What can't be done here is refused before anything is spent.
     pub(super) fn refuse(&self, spec: &DeskSpec) -> Result<()> {
         self.refuse_if_impossible()?;
-        let unsupported = |what: &str, reason: &str| {
-            Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() })
-        };
+        let unsupported =
+            |what: &str, reason: &str| Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() });
         if spec.network && self.ability.network.is_none() {
-            return unsupported("a network", "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps");
+            return unsupported(
+                "a network",
+                "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps",
+            );
         }
         if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
             return unsupported("this environment", "names have no `=`, and nothing has a zero byte");
@@ -517,6 +537,26 @@ impl Inner {
             None => Ok(paths),
         }
     }
+}
+
+/// The template's settings of its desks, with the desk's own environment over them. They are read from the template
+/// itself: what a desk wrote over it may be anything.
+fn settings(record: &Record, spec: &DeskSpec) -> Result<String> {
+    let template = record.layers.iter().find_map(|layer| match layer {
+        Layer::Template(path) => Some(path.join(hotdesk_image::DESK_SETTINGS.trim_start_matches('/'))),
+        Layer::Saved(_) => None,
+    });
+    let mut table = match template.map(|path| (std::fs::read_to_string(&path), path)) {
+        Some((Ok(text), path)) => {
+            toml::from_str(&text).map_err(|e| Error::Failed(format!("{} can't be understood: {e}", path.display())))?
+        }
+        _ => toml::Table::new(),
+    };
+    let env = table.entry("env").or_insert_with(|| toml::Table::new().into());
+    if let Some(env) = env.as_table_mut() {
+        env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
+    }
+    toml::to_string(&table).map_err(|e| Error::Failed(format!("the desk's settings can't be written: {e}")))
 }
 
 /// Why a desk that was started does not run any more.
