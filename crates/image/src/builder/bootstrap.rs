@@ -16,7 +16,7 @@ const LAST_LINES: usize = 12;
 const KEPT_LINES: usize = 400;
 
 /// Left out of every tree: desks are for programs, and locales and manuals are a tenth of the size.
-const LEFT_OUT: [&str; 5] = [
+pub(super) const LEFT_OUT: [&str; 5] = [
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",

@@ -12,7 +12,7 @@ use std::path::Path;
 const EPOCH: u64 = 1_767_225_600;
 
 /// Common to all templates. `$1` is the tree; `name`, `uid`, `id` and `work` are set before.
-const BEGIN: &str = r#"
+pub(super) const BEGIN: &str = r#"
 fail() { echo "E: $*" >&2; exit 1; }
 tree=$1
 
@@ -46,7 +46,7 @@ check() { # WHAT COMMAND
 }
 "#;
 
-const END: &str = r#"
+pub(super) const END: &str = r#"
 # Whatever only this build knows: caches, logs, backups, the apt settings of the host.
 rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree"/tmp/* "$tree"/var/tmp/* \
   "$tree"/etc/passwd- "$tree"/etc/group- "$tree"/etc/shadow- "$tree"/etc/gshadow- "$tree"/etc/subuid- "$tree"/etc/subgid- \

@@ -4,8 +4,8 @@ use super::engine::{ORDINARY, STARTING, gone_is_good, gone_is_none};
 use super::{Docker, LABEL_DESK, LABEL_FLEET, image, tree};
 use crate::{Address, DeskSpec, Door, Error, Placed, Progress, Result, Usage};
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, EndpointSettings, HostConfig, HostConfigLogConfig, PortBinding,
-    ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, EndpointSettings, HostConfig, HostConfigLogConfig,
+    PortBinding, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,

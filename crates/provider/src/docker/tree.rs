@@ -18,9 +18,8 @@ const PIPE: usize = 1 << 20;
 /// Larger files are streamed, smaller ones read at once.
 const SMALL: u64 = 1 << 20;
 
-type Frames = http_body_util::StreamBody<
-    std::pin::Pin<Box<dyn Stream<Item = Result<hyper::body::Frame<Bytes>, io::Error>> + Send>>,
->;
+type Frames =
+    http_body_util::StreamBody<std::pin::Pin<Box<dyn Stream<Item = Result<hyper::body::Frame<Bytes>, io::Error>> + Send>>>;
 /// A request body for the Engine.
 pub(super) struct Body(pub(super) http_body_util::Either<http_body_util::Full<Bytes>, Frames>);
 
