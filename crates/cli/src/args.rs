@@ -148,6 +148,9 @@ pub(crate) enum Command {
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    CliReference,
 }
 
 #[derive(Debug, Args)]
@@ -268,7 +271,7 @@ impl DeskArgs {
 }
 
 /// All commands, by what people want to do.
-const GROUPS: [(&str, &[&str]); 4] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),

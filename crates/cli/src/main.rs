@@ -75,6 +75,7 @@ fn main() -> ExitCode {
             exit::print(&text)
         }
         Command::Sandbox => return sandbox::run(),
+        Command::CliReference => exit::print(reference::commands().as_bytes()),
         Command::SettingsReference => exit::print(reference::settings().as_bytes()),
     }
     .into()

@@ -33,6 +33,7 @@ impl Client {
         let key = HeaderValue::from_str(&key).map_err(|e| Error::Strange(e.to_string()))?;
         let mut call = self
             .call(Method::GET, path)
+            .once()
             .header(CONNECTION, HeaderValue::from_static("Upgrade"))
             .header(UPGRADE, HeaderValue::from_static("websocket"))
             .header(HeaderName::from_static("sec-websocket-version"), HeaderValue::from_static("13"))
@@ -54,6 +55,7 @@ impl Client {
     pub(crate) async fn tunnel(&self, path: &[&str]) -> Result<Tunnel> {
         let call = self
             .call(Method::GET, path)
+            .once()
             .header(CONNECTION, HeaderValue::from_static("Upgrade"))
             .header(UPGRADE, HeaderValue::from_static("tcp"));
         let answer = call.send().await?;

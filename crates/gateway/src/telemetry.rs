@@ -49,7 +49,11 @@ static TRACED: AtomicBool = AtomicBool::new(false);
 pub fn init(format: Format, filter: &str) -> Result<Telemetry> {
     let traces = traces()?;
     let log = match format {
-        Format::Text => tracing_subscriber::fmt::layer().with_writer(std::io::stderr).boxed(),
+        Format::Text => {
+            use std::io::IsTerminal;
+            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            tracing_subscriber::fmt::layer().with_ansi(colour).with_writer(std::io::stderr).boxed()
+        }
         Format::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)

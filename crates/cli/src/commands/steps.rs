@@ -207,10 +207,10 @@ pub(crate) async fn finish(client: &Client, done: Done, waiting: &Waiting, limit
         return settled(desk);
     }
     loop {
-        waiting.stage(desk.stage.as_deref().unwrap_or(word(desk.state)));
         if !between(desk.state) {
             return settled(desk);
         }
+        waiting.stage(&desk.stage.as_deref().unwrap_or(word(desk.state)).replace('_', " "));
         if begin.elapsed() > limit {
             let message = format!("{} is still {} after {}", desk.id, word(desk.state), crate::text::span(limit.as_secs()));
             return Err(Failure::new(Exit::Late, message).hint(format!("hotdesk logs {} tells more", desk.id)));

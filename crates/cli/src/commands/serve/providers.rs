@@ -3,6 +3,7 @@
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
+use hotdesk_provider::local::Local;
 use hotdesk_provider::{Check, Context, Provider};
 use serde::Deserialize;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 /// Settings of the provider `local`.
-pub(super) type LocalConfig = toml::Table;
+pub(super) type LocalConfig = hotdesk_provider::local::Config;
 
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
@@ -31,7 +32,7 @@ pub(super) async fn open(
     let mut opened = Vec::new();
     for kind in wanted {
         let context = context(*kind, fleet, data, images)?;
-        match make(*kind, context, &local).await {
+        match make(*kind, context, local).await {
             Ok(provider) => opened.push(provider),
             Err(failure) if kinds.is_empty() => tracing::debug!(provider = kind.name(), ?failure, "not used"),
             Err(failure) => return Err(failure.during(format!("the provider {} can't be used", kind.name()))),
@@ -49,8 +50,16 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, _context: Context, _local: &LocalConfig) -> Outcome<Arc<dyn Provider>> {
-    Err(Failure::new(Exit::Missing, format!("{} is not there", kind.name())))
+async fn make(kind: Kind, context: Context, local: LocalConfig) -> Outcome<Arc<dyn Provider>> {
+    match kind {
+        // Looks at the machine and tidies up, which takes a while.
+        Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
+            Ok(Ok(local)) => Ok(Arc::new(local)),
+            Ok(Err(e)) => Err(Failure::new(Exit::Missing, e.to_string())),
+            Err(e) => Err(Failure::local(e.to_string())),
+        },
+        Kind::Docker => Err(Failure::new(Exit::Missing, "this program can't use docker yet")),
+    }
 }
 
 impl Kind {
@@ -65,6 +74,6 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, &LocalConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default()).await.map_err(|failure| failure.text())?;
     Ok(provider.check().await)
 }
