@@ -41,8 +41,9 @@ const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
         self.refuse_if_impossible()?;
-        self.context.images.build(template, |stage| progress.stage(stage)).await.map_err(image_error)?;
-        Ok(())
+        let rootfs = self.context.images.build(template, |stage| progress.stage(stage)).await.map_err(image_error)?;
+        self.refuse_foreign(&rootfs)?;
+        self.shift(&rootfs, progress).await
     }
 
     pub(super) async fn create(self: Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
@@ -355,12 +356,7 @@ impl Inner {
             ids: self.ids(&spec.id),
             group: self.group(&spec.id),
             limits: self.limits(spec),
-            network: self
-                .ability
-                .network
-                .clone()
-                .filter(|_| spec.network)
-                .map(|tool| Network { tool, blocked: host_addresses() }),
+            network: self.network().filter(|_| spec.network),
             binary: self.context.binary.clone(),
             command,
             env: env.into_iter().collect(),
@@ -489,6 +485,12 @@ impl Inner {
         self.ability.groups.limits_memory().then(|| self.ability.groups.group(&self.context.fleet, id))
     }
 
+    /// The addresses of the host are asked for at each start: they change.
+    fn network(&self) -> Option<Network> {
+        let tool = self.ability.network.as_ref().ok()?.clone();
+        Some(Network { tool, blocked: host_addresses() })
+    }
+
     fn limits(&self, spec: &DeskSpec) -> Limits {
         Limits { cpus: spec.resources.cpus, memory_bytes: spec.resources.memory_mib << 20, processes: self.config.max_processes }
     }
@@ -498,11 +500,10 @@ impl Inner {
         self.refuse_if_impossible()?;
         let unsupported =
             |what: &str, reason: &str| Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() });
-        if spec.network && self.ability.network.is_none() {
-            return unsupported(
-                "a network",
-                "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps",
-            );
+        if let Err(missing) = &self.ability.network
+            && spec.network
+        {
+            return unsupported("a network", &format!("{}; `{}` helps", missing.what, missing.fix));
         }
         if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
             return unsupported("this environment", "names have no `=`, and nothing has a zero byte");
@@ -511,6 +512,25 @@ impl Inner {
             return unsupported("so small a desk", "it needs at least 0.01 CPUs and 16 MiB of memory");
         }
         Ok(())
+    }
+
+    /// An ordinary user's desks can only be built on files of that user.
+    fn refuse_foreign(&self, rootfs: &hotdesk_image::Rootfs) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let Ids::Single { uid, .. } = self.ids("") else { return Ok(()) };
+        let owner = std::fs::metadata(&rootfs.path).map_err(|e| trouble("read", &rootfs.path, &e))?.uid();
+        if owner == uid {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            provider: "local",
+            what: format!("a desk on the template `{}`", rootfs.template),
+            reason: format!(
+                "without root a desk is built on files of its own user, and {} belongs to user {owner}; build the template as \
+                 this user, in a directory of its own (HOTDESK_IMAGES)",
+                rootfs.path.display()
+            ),
+        })
     }
 
     fn refuse_if_impossible(&self) -> Result<()> {

@@ -12,6 +12,7 @@
 //!           /blank/SIZE.ext4         empty disks, copied for each new desk
 //!           /locks/ID                held by whoever changes the desk; also carries the plan to the helper
 //!           /trash/                  on its way out
+//!           /shifted/DIGEST/        templates with shifted owners, where the kernel needs them
 //!           /stage/                  empty; sandboxes mount there, each in its own namespace
 //! ```
 //!
@@ -38,7 +39,7 @@ impl Directory {
     /// Makes it, and everything in it that is always there.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let directory = Self { root: root.to_owned() };
-        for name in ["desks", "layers", "snapshots", "blank", "locks", "trash", "stage"] {
+        for name in ["desks", "layers", "snapshots", "blank", "locks", "trash", "stage", "shifted"] {
             make_private(&root.join(name)).map_err(|e| trouble("make", &root.join(name), &e))?;
         }
         Ok(directory)
@@ -58,6 +59,11 @@ impl Directory {
 
     pub(crate) fn layer(&self, id: &str) -> PathBuf {
         self.layers().join(id)
+    }
+
+    /// A template with shifted owners.
+    pub(crate) fn shifted(&self, digest: &str) -> PathBuf {
+        self.root.join("shifted").join(digest)
     }
 
     pub(crate) fn snapshots(&self) -> PathBuf {

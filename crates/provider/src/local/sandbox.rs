@@ -24,6 +24,7 @@ pub(crate) mod drop;
 pub(crate) mod inside;
 pub(crate) mod keeper;
 pub(crate) mod mounts;
+pub(crate) mod probe;
 pub(crate) mod seccomp;
 pub(crate) mod spawn;
 pub(crate) mod work;
@@ -49,6 +50,7 @@ pub(crate) enum Task {
     Export(work::Export),
     /// Makes an upper layer out of such an archive.
     Import(work::Import),
+    Probe(probe::Probe),
 }
 
 /// A sandbox, complete: the helper decides nothing.
@@ -132,6 +134,7 @@ pub fn main() -> ExitCode {
         Ok(Task::Save(save)) => save.run().map(Answer::Written),
         Ok(Task::Export(export)) => export.run().map(Answer::Written),
         Ok(Task::Import(import)) => import.run().map(Answer::Written),
+        Ok(Task::Probe(probe)) => probe.run().map(Answer::Written),
     };
     match outcome {
         Ok(answer) => {
