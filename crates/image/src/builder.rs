@@ -44,7 +44,7 @@ pub(crate) struct Tree {
 
 /// The texts that decide what becomes of a template.
 pub(crate) fn recipe() -> impl Iterator<Item = &'static str> {
-    [finish::BEGIN, finish::END].into_iter().chain(bootstrap::LEFT_OUT)
+    [finish::BEGIN, finish::END, bootstrap::SKIPPED].into_iter().chain(bootstrap::LEFT_OUT)
 }
 
 pub(crate) async fn build(job: &Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Tree> {

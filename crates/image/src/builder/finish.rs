@@ -54,6 +54,7 @@ rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree"/tmp/* "$tree"
   "$tree"/etc/apt/apt.conf.d/99mmdebstrap "$tree"/root/.wget-hsts
 mkdir -p "$tree/var/cache/apt/archives/partial" "$tree/var/lib/apt/lists/partial"
 find "$tree/var/log" -type f -delete
+find "$tree/run" -xdev -mindepth 1 -not -path "$tree/run/hotdesk" -not -path "$tree/run/lock" -delete
 sed -i 's#//[^/@ ]*@#//#' "$tree"/etc/apt/sources.list "$tree"/etc/apt/sources.list.d/* 2>/dev/null || true
 sed -i 's/^\([^:]*:[^:]*\):[0-9]*:/\1:1:/' "$tree/etc/shadow"
 find "$tree" -xdev \( -path "$tree/proc" -o -path "$tree/sys" -o -path "$tree/dev" \) -prune \
