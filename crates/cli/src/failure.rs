@@ -36,6 +36,12 @@ impl Failure {
         self
     }
 
+    /// Another cause, behind the others.
+    pub(crate) fn because(mut self, cause: &str) -> Self {
+        self.causes.push(cause.to_owned());
+        self
+    }
+
     /// What was being done; what went wrong becomes the cause.
     pub(crate) fn during(mut self, what: impl Into<String>) -> Self {
         self.causes.insert(0, std::mem::replace(&mut self.message, what.into()));
@@ -104,13 +110,6 @@ impl From<Error> for Failure {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
-    }
-}
-
-impl Failure {
-    fn because(mut self, cause: &str) -> Self {
-        self.causes.push(cause.to_owned());
-        self
     }
 }
 

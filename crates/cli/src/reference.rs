@@ -122,6 +122,29 @@ pub(crate) fn settings() -> String {
          | 4 | the address or the display is taken |\n\
          | 128 + N | asked to stop twice, by signal N the second time |\n",
     );
+    let _ = write!(
+        text,
+        "\n# Settings of `hotdesk serve`\n\n\
+         Each setting is taken from the first of: its flag, its `HOTDESK_` variable (both in [cli.md](cli.md)), the settings file, its default. The file is\n\
+         `hotdesk.toml` in the data directory, or the one that `--config` names. This is all that can stand in it, with the defaults. What takes a time is in\n\
+         seconds, and 0 means never:\n\n\
+         ```toml\n{}```\n\n\
+         Besides: `providers = [\"local\"]`, the places where desks live, the first is the default; `store = \"postgres://USER@HOST/NAME\"`;\n\
+         `[gateway.tls]` with `cert` and `key`; `gateway.public_url`; and as many of these as are needed:\n\n\
+         ```toml\n\
+         [max_desks_per_project]\n\
+         ci = 10\n\n\
+         [prices.local]                  # per hour: of one CPU, one GiB of memory, one GiB of disk\n\
+         cpu_hour = 0.02\n\
+         memory_gib_hour = 0.005\n\
+         disk_gib_hour = 0.0001\n\n\
+         [[pools]]\n\
+         template = \"base\"\n\
+         min = 2\n\
+         max = 10\n\
+         ```\n",
+        crate::commands::serve::default_settings()
+    );
     text
 }
 

@@ -71,26 +71,20 @@ fn osworld(client: &Client, desk: &str) -> Outcome<Variables> {
         return Err(Failure::usage("OSWorld can't use a Unix socket")
             .hint("let the fleet listen on a port too: hotdesk serve --listen 127.0.0.1:7700"));
     };
-    let base = match client.key() {
-        // OSWorld sends no headers of ours, so the key is a part of the path.
-        Some(key) => client.address(&["k", key, "osworld", desk]),
-        None => client.address(&["osworld", desk]),
+    // OSWorld sends no headers of ours, so the key is a part of the path.
+    let below = |path: &[&str]| match client.key() {
+        Some(key) => client.address(&[&["k", key], path].concat()),
+        None => client.address(path),
     };
-    let mut variables = fleet(client);
-    variables.extend([
-        ("HOTDESK_DESK", desk.to_owned()),
-        ("OSWORLD_BASE_URL", base),
+    let mut variables = vec![
+        ("OSWORLD_BASE_URL", below(&["osworld", desk])),
         ("OSWORLD_HOST", url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned()),
         ("OSWORLD_PORT", url.port_or_known_default().unwrap_or(80).to_string()),
         // Chrome's debugging interface of that desk, for Playwright's connect_over_cdp.
-        (
-            "OSWORLD_CHROMIUM_URL",
-            match client.key() {
-                Some(key) => client.address(&["k", key, "v1", "desks", desk, "ports", "9222"]),
-                None => client.address(&["v1", "desks", desk, "ports", "9222"]),
-            },
-        ),
-    ]);
+        ("OSWORLD_CHROMIUM_URL", below(&["v1", "desks", desk, "ports", "9222"])),
+        ("HOTDESK_DESK", desk.to_owned()),
+    ];
+    variables.extend(fleet(client));
     Ok(variables)
 }
 

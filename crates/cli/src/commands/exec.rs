@@ -111,11 +111,8 @@ async fn relay(client: &Client, desk: &Desk, what: &StartProcess, with_input: bo
                         say(&format!("warning: {}", crate::text::safe(&problem.detail)));
                     }
                 }
-                Some(Output::Exit(exit)) => {
-                    // It is over; the desk need not remember it.
-                    let _ = desk.end_process(id).await;
-                    return Ok(status(&exit));
-                }
+                // What it started in the background goes on, as with ssh; the desk forgets what is over by itself.
+                Some(Output::Exit(exit)) => return Ok(status(&exit)),
                 None => return Err(Failure::new(Exit::Unreachable, "the desk went away before the program ended")),
             },
             piece = next_piece(&mut stdin) => hand_on(&mut input, &mut stdin, piece).await?,

@@ -6,7 +6,7 @@ use crate::out;
 use crate::reach::{self, Reach, title};
 use crate::waiting::say;
 use clap::Args;
-use hotdesk_client::Desk;
+use hotdesk_client::{Client, Desk, Target};
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +27,10 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     print: bool,
 
+    /// Print the WebSocket that noVNC and other viewers in browsers connect to, and end; it holds the key
+    #[arg(long, conflicts_with_all = ["print", "port"])]
+    websocket: bool,
+
     /// The port of this machine that VNC viewers connect to [default: a free one]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
@@ -39,9 +43,25 @@ pub(crate) fn run(args: OpenArgs) -> Exit {
     reach::run(async move {
         let client = args.reach.client()?;
         let desk = reach::desk_or_only(&client, args.desk.as_deref()).await?;
+        if args.websocket {
+            return Ok(out::line(&websocket(&client, &desk.id)?));
+        }
         let what = title(&desk);
         serve(client.desk(&desk.id), &what, &args).await
     })
+}
+
+fn websocket(client: &Client, desk: &str) -> Outcome<String> {
+    if matches!(client.target(), Target::Unix(_)) {
+        return Err(Failure::usage("browsers can't use a Unix socket").hint("let the fleet listen on a port too"));
+    }
+    let path = ["v1", "desks", desk, "view"];
+    let address = match client.key() {
+        Some(key) => client.address(&[&["k", key][..], &path].concat()),
+        None => client.address(&path),
+    };
+    // http becomes ws, https becomes wss.
+    Ok(address.replacen("http", "ws", 1))
 }
 
 /// Plain VNC on loopback, carried to the desk's live view.

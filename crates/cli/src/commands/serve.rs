@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use announce::make_directory;
 pub(crate) use providers::{Kind, check};
+pub(crate) use settings::default_settings;
 
 /// Threads that are stuck in the kernel must not keep us when all else is over.
 const LAST_MOMENT: Duration = Duration::from_millis(500);

@@ -63,6 +63,7 @@ pub(crate) async fn converse(
     let mut escape = Escape::default();
     let mut resized =
         signal(SignalKind::window_change()).map_err(|e| Failure::local(format!("signals can't be handled: {e}")))?;
+    let mut over = false;
     let outcome = loop {
         tokio::select! {
             next = screen.next() => match next {
@@ -72,7 +73,10 @@ pub(crate) async fn converse(
                         break Ok(Exit::Signal(nix::libc::SIGPIPE));
                     }
                 }
-                Ok(Some(Shown::Exit(exit))) => break Ok(status(&exit)),
+                Ok(Some(Shown::Exit(exit))) => {
+                    over = true;
+                    break Ok(status(&exit));
+                }
                 Ok(Some(Shown::Lost(_) | Shown::Problem(_))) => {}
                 Ok(None) => break Err(Failure::new(Exit::Unreachable, "the desk went away")),
                 Err(error) => break Err(error.into()),
@@ -104,8 +108,10 @@ pub(crate) async fn converse(
     if std::io::stdin().is_terminal() && outcome.is_ok() {
         say("");
     }
-    // Gone already if its program ended.
-    let _ = desk.close_terminal(number).await;
+    if !over {
+        // Somebody who leaves takes his programs along, as when a window is closed.
+        let _ = desk.close_terminal(number).await;
+    }
     outcome
 }
 

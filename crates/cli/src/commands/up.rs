@@ -114,13 +114,22 @@ async fn start(data: &Path, args: &UpArgs) -> Outcome<()> {
     let waiting = Waiting::new("starting the fleet", args.json);
     let outcome = until_ready(data, child).await;
     drop(waiting);
-    outcome.map_err(|failure| {
-        let words = last_words(&log, begin_of_log);
-        if !words.is_empty() {
-            say(words.trim_end());
+    outcome.map_err(|failure| explained(failure, &log, begin_of_log))
+}
+
+/// With the reason that the fleet itself told, or else the end of its log.
+fn explained(failure: Failure, log: &Path, from: u64) -> Failure {
+    let words = last_words(log, from);
+    let told = |what: &str| words.iter().rev().find_map(|line| line.strip_prefix(what)).map(str::to_owned);
+    let hint = told("hint: ").unwrap_or_else(|| format!("the whole log is in {}", log.display()));
+    let causes: Vec<_> = words.iter().filter_map(|line| line.strip_prefix("  caused by: ")).collect();
+    match told("error: ") {
+        Some(error) => causes.iter().fold(failure.because(&error), |failure, cause| failure.because(cause)).hint(hint),
+        None => {
+            words.iter().for_each(|line| say(&format!("  {}", safe(line))));
+            failure.hint(hint)
         }
-        failure.hint(format!("the whole log is in {}", log.display()))
-    })
+    }
 }
 
 async fn until_ready(data: &Path, mut child: Child) -> Outcome<()> {
@@ -146,11 +155,11 @@ async fn until_ready(data: &Path, mut child: Child) -> Outcome<()> {
     }
 }
 
-fn last_words(log: &Path, from: u64) -> String {
+fn last_words(log: &Path, from: u64) -> Vec<String> {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(text.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default()).into_owned();
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(LAST_WORDS)..].iter().map(|line| format!("  {}\n", safe(line))).collect()
+    lines[lines.len().saturating_sub(LAST_WORDS)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
 async fn existing(client: &Client, name: &str) -> Outcome<Option<Desk>> {

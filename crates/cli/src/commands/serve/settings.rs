@@ -87,6 +87,22 @@ impl Settings {
     }
 }
 
+/// A settings file that says what is so anyway.
+pub(crate) fn default_settings() -> String {
+    fn table(value: &impl serde::Serialize) -> toml::Table {
+        toml::Table::try_from(value).unwrap_or_default()
+    }
+    let mut all = table(&hotdesk_fleet::Config::default());
+    // Where it stands is said by where the file is, and these are empty.
+    for name in ["data", "store", "archive", "prices", "pools", "max_desks_per_project"] {
+        all.remove(name);
+    }
+    all.insert("archive".into(), "DATA/archives".into());
+    all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
+    all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
+    toml::to_string(&all).unwrap_or_default()
+}
+
 fn part<T: DeserializeOwned>(name: &str, value: toml::Value) -> Outcome<T> {
     value.try_into().map_err(|e: toml::de::Error| wrong(name, &e))
 }
@@ -160,6 +176,11 @@ mod tests {
         assert_eq!(settings.kinds, [Kind::Docker, Kind::Local]);
         assert!(settings.gateway.open_metrics && settings.gateway.listen.len() == 1);
         assert_eq!(Settings::from_text("").unwrap().fleet.max_desks, 100);
+    }
+
+    #[test]
+    fn the_example_of_the_docs_can_be_used() {
+        assert!(Settings::from_text(&default_settings()).is_ok());
     }
 
     #[test]
