@@ -2,6 +2,7 @@
 
 mod services;
 
+use crate::archive::Archives;
 use crate::clock::{Clock, rfc3339};
 use crate::config::Config;
 use crate::driver::Drivers;
@@ -20,7 +21,7 @@ use hotdesk_provider::Provider;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Keys,
     pub(crate) money: Money,
+    pub(crate) archives: OnceLock<Archives>,
     pub(crate) providers: Providers,
     /// Names this process among the orchestrators of the fleet.
     pub(crate) owner: String,

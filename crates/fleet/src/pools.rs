@@ -171,14 +171,17 @@ impl Engine {
 
     /// Keeps the pools filled until the fleet closes.
     pub(crate) async fn fill_pools(self: Arc<Self>) {
+        // What is there already must be known before more is made.
+        let mut reconciled = self.reconciled.subscribe();
+        tokio::select! {
+            () = self.closing.cancelled() => return,
+            _ = reconciled.wait_for(|done| *done) => {}
+        }
         loop {
             tokio::select! {
                 () = self.closing.cancelled() => return,
                 () = self.pools.wake.notified() => {}
                 () = tokio::time::sleep(TICK) => {}
-            }
-            if !*self.reconciled.borrow() {
-                continue;
             }
             if !self.alone
                 && let Ok(specs) = self.store.pools().await

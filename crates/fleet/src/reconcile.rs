@@ -27,7 +27,7 @@ use crate::state::{self, Intent, Next};
 use crate::store::Record;
 use crate::telemetry;
 use hotdesk_api::desk::State;
-use hotdesk_provider::{Found, Provider};
+use hotdesk_provider::{Error as ProviderError, Found, Provider};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -95,6 +95,9 @@ async fn upkeep(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
         tracing::warn!(error = %e, "the records could not be read anew");
     }
     if prune {
+        if let Err(e) = engine.sweep_archives().await {
+            tracing::warn!(error = %e, "remains of archives were not removed");
+        }
         let before = engine.clock.now_ms() - crate::clock::ms(crate::store::KEEP);
         match engine.store.prune(before).await {
             Ok(0) => {}
@@ -157,7 +160,11 @@ async fn pass(engine: &Arc<Engine>, memory: &Mutex<Memory>) {
             Ok(found) => found,
             Err(e) => {
                 telemetry::provider_up(name, false);
-                if engine.providers.set_away(name, Some(e.to_string())) {
+                let why = match &e {
+                    Error::Provider(ProviderError::Unavailable { reason, .. }) => reason.clone(),
+                    e => e.to_string(),
+                };
+                if engine.providers.set_away(name, Some(why)) {
                     tracing::warn!(provider = name, error = %e, "the provider is away; its desks stay as they are");
                 }
                 continue;

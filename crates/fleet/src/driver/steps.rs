@@ -181,7 +181,7 @@ async fn once(engine: &Arc<Engine>, record: &Arc<Record>, progress: &Progress) -
         State::Deleting => {
             provider.delete(id).await?;
             if let Some(archive) = &record.archive {
-                engine.archives()?.remove(archive).await?;
+                engine.archives()?.delete(archive).await?;
             }
             Gain::Nothing
         }
@@ -195,7 +195,7 @@ async fn archive(engine: &Arc<Engine>, record: &Arc<Record>, provider: &Arc<dyn 
         Some(reference) => reference.clone(),
         None => {
             progress.stage("writing the archive");
-            let reference = engine.archives()?.put(provider, &record.id).await?;
+            let reference = engine.archives()?.save(provider, &record.id).await?;
             engine
                 .change(&record.id, |r| {
                     if r.state != State::Archiving {
@@ -218,7 +218,7 @@ async fn restore(engine: &Arc<Engine>, record: &Arc<Record>, provider: &Arc<dyn 
         return Err(Error::Conflict("the desk has no archive".into()));
     };
     progress.stage("reading the archive");
-    engine.archives()?.get(reference, provider, &record.spec).await
+    engine.archives()?.restore(reference, provider, &record.spec).await
 }
 
 /// Writes down that the step came to its end. If the desk was to be deleted meanwhile, that stands.
@@ -253,7 +253,7 @@ async fn done(engine: &Arc<Engine>, record: &Arc<Record>, gain: Gain) -> Result<
     tracing::info!(state = telemetry::word(written.state), reason = written.reason, "the step is done");
     if let (Some(archive), true) = (old_archive, written.state == State::Running) {
         // The files are here again; a copy that is left behind costs room, nothing else.
-        if let Err(e) = engine.archives()?.remove(&archive).await {
+        if let Err(e) = engine.archives()?.delete(&archive).await {
             tracing::warn!(error = %e, location = archive.location, "the archive of a restored desk was not removed");
         }
     }

@@ -259,6 +259,7 @@ pub(super) async fn write(
     let record = draft.record(engine, "asked for");
     let id = record.id.clone();
     let event = engine.event(&record, "state", by);
+    let begun = tokio::time::Instant::now();
     match &once {
         Some((scope, key)) => {
             if let Some(before) = engine.store.insert_once(&record, event, Once { scope, key }).await? {
@@ -267,6 +268,7 @@ pub(super) async fn write(
         }
         None => engine.store.insert(&record, event).await?,
     }
+    telemetry::store("insert", begun.elapsed());
     place.fill(record);
     engine.kick(&id);
     Ok(None)
@@ -300,7 +302,9 @@ async fn claim(
         Along { event: Some(engine.event(record, "state", &who.name)), spends }
     };
     let once = once.as_ref().map(|(scope, key)| Once { scope, key });
+    let begun = tokio::time::Instant::now();
     let claimed = engine.store.claim_with(&pool, once, &change).await?;
+    telemetry::store("claim", begun.elapsed());
     if let Claimed::Desk(record) = &claimed {
         place.fill(Record::clone(record));
         // A desk that died in its pool is started again before anybody is sent to it.

@@ -14,8 +14,9 @@ use crate::reconcile;
 use crate::store::{Audit, Store};
 use hotdesk_provider::Provider;
 use std::fs::File;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -59,8 +60,8 @@ impl Fleet {
         options: Options,
     ) -> Result<Self> {
         // SQLite serves one process. Its lock is gone when the process is, so whoever gets it knows that no lease of another is alive.
-        let alone = config.store.is_empty();
-        let lock = if alone { Some(lock(&config)?) } else { None };
+        let lock = only_one(&config)?;
+        let alone = lock.is_some();
         let name = || if alone { "alone".into() } else { super::create::random_id("o") };
         let owner = options.owner.unwrap_or_else(name);
         let money = Money::new(Arc::clone(&store), &config)?;
@@ -92,8 +93,13 @@ impl Fleet {
             config,
             keys: Keys::open(Arc::clone(&store)).await?,
             money,
+            archives: OnceLock::new(),
             store,
         });
+        if !engine.config.archive.is_empty() {
+            // A setting that is wrong is told now, not to the first desk that is archived.
+            engine.archives()?;
+        }
         for record in engine.store.desks().await? {
             engine.apply(record);
         }
@@ -123,6 +129,7 @@ impl Fleet {
         }
         engine.killed.cancel();
         engine.tasks.wait().await;
+        life::save(engine, 1).await;
         engine.release_all().await;
         if let Err(e) = engine.keys.flush().await {
             tracing::debug!(error = %e, "the last uses of keys were not written down");
@@ -150,13 +157,20 @@ impl Fleet {
     }
 }
 
-fn lock(config: &Config) -> Result<File> {
-    let path = config.data.join(LOCK);
+/// The lock of a store that serves one process; none for a store that several share.
+fn only_one(config: &Config) -> Result<Option<File>> {
+    let path = match config.store.strip_prefix("sqlite:") {
+        Some(path) => PathBuf::from(format!("{}.lock", path.strip_prefix("//").unwrap_or(path))),
+        None if config.store.is_empty() => config.data.join(LOCK),
+        None => return Ok(None),
+    };
     let failed = |e: std::io::Error| Error::Store(format!("{} can't be locked: {e}", path.display()));
-    std::fs::create_dir_all(&config.data).map_err(failed)?;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
     let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(Error::Conflict(format!(
             "another hotdesk serves {}; use that one, stop it first, or set `store` to a PostgreSQL that both share",
             config.data.display()

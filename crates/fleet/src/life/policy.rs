@@ -34,7 +34,7 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
             () = engine.closing.cancelled() => return,
             () = tokio::time::sleep(TICK) => {}
         }
-        save(&engine).await;
+        save(&engine, SAVE_EVERY_MS).await;
         if engine.leads("policy", LEAD).await {
             round(&engine).await;
             if counted.elapsed() >= COUNT_EVERY {
@@ -74,13 +74,13 @@ async fn count_money(engine: &Arc<Engine>) -> Result<()> {
     Ok(())
 }
 
-/// Writes down the signs of work that came through us.
-async fn save(engine: &Arc<Engine>) {
+/// Writes down the signs of work that came through us, if they are newer by so much than what is written.
+pub(crate) async fn save(engine: &Arc<Engine>, newer_ms: i64) {
     let now = engine.clock.now_ms();
     for entry in engine.view.all() {
         let record = entry.record();
         let active = entry.live.active_ms(now);
-        if record.state == State::Running && active - record.active_ms >= SAVE_EVERY_MS {
+        if record.state == State::Running && active - record.active_ms >= newer_ms {
             let saved = engine.change(&entry.id, |r| {
                 if r.active_ms >= active {
                     return Ok(None);
@@ -138,7 +138,7 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
         }
         State::Stopped if policy.auto_archive_s > 0 && rested >= seconds_ms(policy.auto_archive_s) => {
             let provider = engine.providers.choose(Some(&record.provider)).ok()?;
-            let can = engine.can_archive() && provider.capabilities().await.archive;
+            let can = provider.capabilities().await.archive;
             can.then(|| (Intent::Archive, format!("stopped for {}", spoken(policy.auto_archive_s))))
         }
         _ => None,

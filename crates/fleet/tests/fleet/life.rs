@@ -161,3 +161,58 @@ async fn money_is_counted_and_ends() {
     let told = fleet.events(&admin(), 0, None, 1000).await.unwrap();
     assert!(told.iter().filter(|e| e.kind == "budget").count() >= 3, "set, alert, spent");
 }
+
+#[tokio::test(start_paused = true)]
+async fn stopped_desks_are_archived_by_age_and_come_back() {
+    let world = World::new();
+    let archive = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(archive.path()).unwrap().count();
+    let fleet = world.open_with(Config { archive: archive.path().display().to_string(), ..testing::config() }).await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    world.reality.touch(&desk.id, |t| t.files = 99);
+    tokio::time::sleep(seconds(DAY)).await;
+    assert_eq!(state(&fleet, &desk).await, State::Stopped);
+    tokio::time::sleep(seconds(3600)).await;
+    let archived = settled(&fleet, &desk.id).await;
+    assert_eq!(archived.state, State::Archived, "{}", archived.reason);
+    assert!(world.reality.things().is_empty() && files() > 0, "its files are in the archive alone");
+
+    fleet.start(&admin(), &desk.id).await.unwrap();
+    let back = settled(&fleet, &desk.id).await;
+    assert_eq!(back.state, State::Running, "{}", back.reason);
+    assert_eq!(world.reality.thing(&desk.id).unwrap().files, 99);
+    tokio::time::sleep(seconds(30)).await;
+
+    // Once more, and deleted from there.
+    fleet.stop(&admin(), &desk.id).await.unwrap();
+    settled(&fleet, &desk.id).await;
+    fleet.archive(&admin(), &desk.id).await.unwrap();
+    assert_eq!(settled(&fleet, &desk.id).await.state, State::Archived);
+    fleet.delete(&admin(), &desk.id).await.unwrap();
+    assert_eq!(settled(&fleet, &desk.id).await.state, State::Deleted);
+    let left: Vec<_> = walk(archive.path());
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_that_fails_leaves_the_desk_whole() {
+    let world = World::new();
+    let archive = tempfile::tempdir().unwrap();
+    let fleet = world.open_with(Config { archive: archive.path().display().to_string(), ..testing::config() }).await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    fleet.stop(&admin(), &desk.id).await.unwrap();
+    settled(&fleet, &desk.id).await;
+    let fault = testing::Fault::Fails(hotdesk_provider::Error::Failed("the disk is torn".into()));
+    world.reality.fault(testing::Step::Export, fault);
+    fleet.archive(&admin(), &desk.id).await.unwrap();
+    let desk = settled(&fleet, &desk.id).await;
+    assert_eq!(desk.state, State::Stopped);
+    assert!(desk.reason.contains("archiving failed") && desk.reason.contains("the disk is torn"), "{}", desk.reason);
+    fleet.start(&admin(), &desk.id).await.unwrap();
+    assert_eq!(settled(&fleet, &desk.id).await.state, State::Running);
+}
+
+fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path());
+    entries.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
+}

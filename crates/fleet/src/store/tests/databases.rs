@@ -3,6 +3,7 @@
 use crate::store::Store;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,6 +67,8 @@ impl Server {
             .args(["-c", r#"cat; "$0" stop "$1" immediate; rm -rf "$1""#])
             .arg(script())
             .arg(&directory)
+            // Whoever ends the tests as a group must not end it too.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
