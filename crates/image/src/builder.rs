@@ -42,6 +42,11 @@ pub(crate) struct Tree {
     pub(crate) lock: PackageLock,
 }
 
+/// The texts that decide what becomes of a template.
+pub(crate) fn recipe() -> impl Iterator<Item = &'static str> {
+    [finish::BEGIN, finish::END, bootstrap::SKIPPED].into_iter().chain(bootstrap::LEFT_OUT)
+}
+
 pub(crate) async fn build(job: &Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Tree> {
     if let Some(image) = &job.template.image {
         let name = &job.template.name;

@@ -1,11 +1,9 @@
 //! Names for content.
 
+use crate::builder;
 use crate::template::Template;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-
-/// Grows when the builder makes something else of the same template, so that old trees are not taken for new ones.
-const BUILDER: u32 = 1;
 
 /// Names what goes into a build: the whole template with the bytes of its files, the suite, the architecture, and
 /// versions of packages that were prescribed.
@@ -16,7 +14,8 @@ pub(crate) fn inputs(template: &Template, suite: &str, prescribed: Option<&str>)
         hash.update(format!("{name} {}\n", bytes.len()));
         hash.update(bytes);
     };
-    part("builder", BUILDER.to_string().as_bytes());
+    // What the builder does to every tree: a new one must not take old trees for its own.
+    builder::recipe().for_each(|text| part("recipe", text.as_bytes()));
     part("architecture", std::env::consts::ARCH.as_bytes());
     part("suite", suite.as_bytes());
     // Description and ports change nothing in the tree.

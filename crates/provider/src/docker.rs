@@ -22,12 +22,12 @@ mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
-use bollard::models::ContainerSummaryStateEnum;
+use bollard::models::{ContainerSummaryStateEnum, SystemInfo};
 use engine::{Engine, ORDINARY, STARTING};
 use futures_util::StreamExt;
 use hotdesk_api::fleet::Capabilities;
 use std::path::Path;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// This provider's name.
 pub(crate) const NAME: &str = "docker";
@@ -49,13 +49,22 @@ pub struct Docker {
     /// Held while an image is made: it is made once, however many desks want it.
     making: Mutex<()>,
     binary: image::BinaryName,
+    guarded: network::Guarded,
+    info: OnceCell<SystemInfo>,
 }
 
 impl Docker {
     /// Asks nothing of the Engine yet; it may be down now and up later.
     pub fn new(context: Context, config: Config) -> Result<Self> {
         let engine = Engine::new(config.host)?;
-        Ok(Self { context, engine, making: Mutex::new(()), binary: image::BinaryName::default() })
+        Ok(Self {
+            context,
+            engine,
+            making: Mutex::new(()),
+            binary: image::BinaryName::default(),
+            guarded: network::Guarded::default(),
+            info: OnceCell::new(),
+        })
     }
 
     fn container_name(&self, id: &str) -> String {
@@ -140,7 +149,8 @@ impl Provider for Docker {
 
     async fn logs(&self, id: &str, lines: usize) -> Result<String> {
         let name = self.container_name(id);
-        let options = bollard::query_parameters::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
+        let options =
+            bollard::query_parameters::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
         self.engine
             .ask(ORDINARY, async |docker| {
                 let mut stream = docker.logs(&name, Some(options));

@@ -16,13 +16,16 @@ const LAST_LINES: usize = 12;
 const KEPT_LINES: usize = 400;
 
 /// Left out of every tree: desks are for programs, and locales and manuals are a tenth of the size.
-const LEFT_OUT: [&str; 5] = [
+pub(super) const LEFT_OUT: [&str; 5] = [
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
     "path-exclude=/usr/share/info/*",
 ];
+
+/// The packages stay in the tree until they are saved for the next build; the rest of the cleaning is ours.
+pub(super) const SKIPPED: &str = "--skip=download/empty,essential/unlink,cleanup/apt/cache,cleanup/reproducible,cleanup/run";
 
 /// Settings of the host's apt that decide whether it reaches its packages.
 const HOST_APT: [&str; 4] =
@@ -97,8 +100,7 @@ fn arguments(job: &Job<'_>, tree: &Path, root: bool) -> Vec<String> {
     let work = job.work.to_string_lossy();
     let mut arguments: Vec<String> = ["mmdebstrap", "--verbose", "--variant=minbase"].map(String::from).into();
     arguments.push(format!("--mode={}", if root { "root" } else { "auto" }));
-    // The packages stay in the tree until they are saved for the next build.
-    arguments.push("--skip=download/empty,essential/unlink,cleanup/apt/cache".into());
+    arguments.push(SKIPPED.into());
     for option in ["Acquire::Languages \"none\"", "Acquire::Retries \"3\"", "APT::Sandbox::User \"root\""] {
         arguments.push(format!("--aptopt={option}"));
     }

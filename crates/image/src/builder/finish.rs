@@ -12,7 +12,7 @@ use std::path::Path;
 const EPOCH: u64 = 1_767_225_600;
 
 /// Common to all templates. `$1` is the tree; `name`, `uid`, `id` and `work` are set before.
-const BEGIN: &str = r#"
+pub(super) const BEGIN: &str = r#"
 fail() { echo "E: $*" >&2; exit 1; }
 tree=$1
 
@@ -46,7 +46,7 @@ check() { # WHAT COMMAND
 }
 "#;
 
-const END: &str = r#"
+pub(super) const END: &str = r#"
 # Whatever only this build knows: caches, logs, backups, the apt settings of the host.
 rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree"/tmp/* "$tree"/var/tmp/* \
   "$tree"/etc/passwd- "$tree"/etc/group- "$tree"/etc/shadow- "$tree"/etc/gshadow- "$tree"/etc/subuid- "$tree"/etc/subgid- \
@@ -54,6 +54,7 @@ rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree"/tmp/* "$tree"
   "$tree"/etc/apt/apt.conf.d/99mmdebstrap "$tree"/root/.wget-hsts
 mkdir -p "$tree/var/cache/apt/archives/partial" "$tree/var/lib/apt/lists/partial"
 find "$tree/var/log" -type f -delete
+find "$tree/run" -xdev -mindepth 1 -not -path "$tree/run/hotdesk" -not -path "$tree/run/lock" -delete
 sed -i 's#//[^/@ ]*@#//#' "$tree"/etc/apt/sources.list "$tree"/etc/apt/sources.list.d/* 2>/dev/null || true
 sed -i 's/^\([^:]*:[^:]*\):[0-9]*:/\1:1:/' "$tree/etc/shadow"
 find "$tree" -xdev \( -path "$tree/proc" -o -path "$tree/sys" -o -path "$tree/dev" \) -prune \

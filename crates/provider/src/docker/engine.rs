@@ -26,7 +26,8 @@ impl Engine {
     pub(super) fn new(host: Option<String>) -> Result<Self> {
         let host = host.or_else(|| std::env::var("DOCKER_HOST").ok().filter(|h| !h.is_empty())).unwrap_or_else(|| USUAL.into());
         let host = if host.starts_with('/') { format!("unix://{host}") } else { host };
-        let near = host.starts_with("unix://") || ["tcp://127.", "tcp://localhost", "http://127.", "http://localhost"].iter().any(|h| host.starts_with(h));
+        let near = host.starts_with("unix://")
+            || ["tcp://127.", "tcp://localhost", "http://127.", "http://localhost"].iter().any(|h| host.starts_with(h));
         if !near {
             return Err(Error::Unsupported {
                 provider: NAME,

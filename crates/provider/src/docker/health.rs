@@ -7,6 +7,11 @@ use bollard::models::SystemInfo;
 use hotdesk_api::fleet::Capabilities;
 
 impl Docker {
+    /// What does not change while an Engine runs, asked once: every new desk needs it.
+    pub(super) async fn info_once(&self) -> Result<&SystemInfo> {
+        self.info.get_or_try_init(|| self.info()).await
+    }
+
     pub(super) async fn info(&self) -> Result<SystemInfo> {
         self.engine.ask(ORDINARY, async |docker| docker.info().await).await
     }
@@ -63,11 +68,30 @@ pub(super) async fn check(docker: &Docker) -> Vec<Check> {
         detail: format!("version {version} at {}, storage driver {driver}", docker.engine.host),
         fix: None,
     }];
+    let guard = docker.can_guard().await;
+    checks.push(Check {
+        what: "Docker: desks can't reach this machine".into(),
+        good: guard.is_ok(),
+        detail: guard.as_ref().err().map_or("a rule of the packet filter keeps them out".into(), |reason| {
+            format!("they can reach its addresses other than loopback, because {reason}")
+        }),
+        fix: guard.is_err().then(|| "apt-get install iptables, and run hotdesk as root".into()),
+    });
     let disk = can_limit_disk(&info);
     for (what, good, detail, fix) in [
-        ("memory limit", info.memory_limit.unwrap_or(false), "desks can take all of the machine's memory", "boot with cgroup_enable=memory"),
+        (
+            "memory limit",
+            info.memory_limit.unwrap_or(false),
+            "desks can take all of the machine's memory",
+            "boot with cgroup_enable=memory",
+        ),
         ("CPU limit", info.cpu_cfs_quota.unwrap_or(false), "desks can take all CPUs", "use a kernel with CFS bandwidth control"),
-        ("process limit", info.pids_limit.unwrap_or(false), "desks can take all process numbers", "use a kernel with the pids cgroup"),
+        (
+            "process limit",
+            info.pids_limit.unwrap_or(false),
+            "desks can take all process numbers",
+            "use a kernel with the pids cgroup",
+        ),
         ("disk limit", disk, "desks can fill the Engine's disk", "put Docker's data on XFS mounted with pquota"),
     ] {
         let detail = if good { "enforced".into() } else { format!("not enforced: {detail}") };

@@ -43,7 +43,10 @@ impl Image {
 
 /// The binary's name by content; hashed again when the file was replaced.
 #[derive(Default)]
-pub(super) struct BinaryName(Mutex<Option<((u64, u64, i64, i64), String)>>);
+pub(super) struct BinaryName(Mutex<Option<(Stamp, String)>>);
+
+/// What changes when a file is replaced: inode, size, time.
+type Stamp = (u64, u64, i64, i64);
 
 impl BinaryName {
     async fn of(&self, path: &Path) -> Result<String> {
@@ -133,7 +136,7 @@ impl Docker {
             .tag(tag)
             .changes(vec![format!("LABEL hotdesk.template={} hotdesk.tree={}", template.name, rootfs.digest)])
             .build();
-        let import = self.import(options, body);
+        let import = self.import_image(options, body);
         let tell = async {
             loop {
                 let done = sent.load(Ordering::Relaxed) >> 20;
@@ -147,7 +150,11 @@ impl Docker {
         }
     }
 
-    pub(super) async fn import(&self, options: bollard::query_parameters::CreateImageOptions, body: tree::Body) -> Result<()> {
+    pub(super) async fn import_image(
+        &self,
+        options: bollard::query_parameters::CreateImageOptions,
+        body: tree::Body,
+    ) -> Result<()> {
         self.engine
             .ask(MOVING, async |docker| {
                 let mut stream = docker.create_image(Some(options), Some(body.0), None);
@@ -183,16 +190,15 @@ impl Docker {
         self.engine.ask(STARTING, async |docker| docker.create_container(Some(options), body).await).await?;
         let made = async {
             self.upload_to(&helper, tree::binary(&self.context.binary)).await?;
-            let options = CommitContainerOptionsBuilder::new().container(&helper).repo(repository).tag(whole).pause(false).build();
+            let options =
+                CommitContainerOptionsBuilder::new().container(&helper).repo(repository).tag(whole).pause(false).build();
             let config = ContainerConfig {
                 entrypoint: Some(vec!["/usr/local/bin/hotdesk".into()]),
                 cmd: Some(["desk", "--config", hotdesk_image::DESK_SETTINGS].map(String::from).into()),
                 user: Some(format!("{0}:{0}", image.uid)),
                 working_dir: Some(image.home.clone()),
                 env: Some(template.env.iter().map(|(name, value)| format!("{name}={value}")).collect()),
-                exposed_ports: Some(
-                    [container::PORT].iter().chain(&template.ports).map(|port| format!("{port}/tcp")).collect(),
-                ),
+                exposed_ports: Some([container::PORT].iter().chain(&template.ports).map(|port| format!("{port}/tcp")).collect()),
                 labels: Some(HashMap::from([
                     ("hotdesk.template".into(), template.name.clone()),
                     ("org.opencontainers.image.title".into(), template.name.clone()),
@@ -233,9 +239,9 @@ impl Docker {
             })
             .await;
         pulled.map_err(|e| match e {
-            Error::NotFound(reason) | Error::Failed(reason) => {
-                Error::NotFound(format!("the image `{name}` is not here and can't be pulled: {reason}; `docker load` can bring it from a file"))
-            }
+            Error::NotFound(reason) | Error::Failed(reason) => Error::NotFound(format!(
+                "the image `{name}` is not here and can't be pulled: {reason}; `docker load` can bring it from a file"
+            )),
             other => other,
         })
     }

@@ -34,10 +34,8 @@ impl Docker {
                 .tag(tag)
                 .pause(true)
                 .build();
-            let labels = HashMap::from([
-                (LABEL_FLEET.into(), self.context.fleet.clone()),
-                (LABEL_SNAPSHOT.into(), snapshot.to_owned()),
-            ]);
+            let labels =
+                HashMap::from([(LABEL_FLEET.into(), self.context.fleet.clone()), (LABEL_SNAPSHOT.into(), snapshot.to_owned())]);
             let config = ContainerConfig { labels: Some(labels), ..ContainerConfig::default() };
             self.engine.ask(MOVING, async |docker| docker.commit_container(options, config).await).await?;
         }
@@ -50,7 +48,7 @@ impl Docker {
     pub(super) async fn drop_snapshot(&self, snapshot: &str) -> Result<()> {
         let name = self.snapshot_name(snapshot);
         match self.remove_image(&name).await {
-            Err(Error::Failed(message)) if message.contains("being used") || message.contains("in use") => {
+            Err(Error::Failed(message)) if message.contains("must force") || message.contains("must be forced") => {
                 let options = bollard::query_parameters::RemoveImageOptionsBuilder::new().force(true).noprune(true).build();
                 self.engine.ask(MOVING, async |docker| docker.remove_image(&name, Some(options), None).await).await.map(drop)
             }
@@ -66,8 +64,12 @@ impl Docker {
         let options = ListImagesOptionsBuilder::new().filters(&filters).build();
         let images = self.engine.ask(ORDINARY, async |docker| docker.list_images(Some(options)).await).await?;
         let prefix = self.snapshot_name("");
-        let mut ids: Vec<String> =
-            images.iter().flat_map(|image| &image.repo_tags).filter_map(|tag| tag.strip_prefix(&prefix)).map(String::from).collect();
+        let mut ids: Vec<String> = images
+            .iter()
+            .flat_map(|image| &image.repo_tags)
+            .filter_map(|tag| tag.strip_prefix(&prefix))
+            .map(String::from)
+            .collect();
         ids.sort();
         Ok(ids)
     }
@@ -85,8 +87,7 @@ impl Docker {
         self.blank_settings(id).await?;
         let name = self.container_name(id);
         let mut file = tokio::fs::File::options().write(true).create(true).truncate(true).open(to).await.map_err(fail)?;
-        let written = self
-            .engine
+        self.engine
             .ask(MOVING, async |docker| {
                 let mut stream = docker.export_container(&name);
                 while let Some(part) = stream.next().await {
@@ -95,8 +96,7 @@ impl Docker {
                 file.flush().await?;
                 Ok(())
             })
-            .await;
-        written
+            .await
     }
 
     pub(super) async fn read_archive(&self, spec: &DeskSpec, from: &Path) -> Result<()> {
@@ -112,7 +112,7 @@ impl Docker {
             .tag(tag)
             .changes(vec![format!("LABEL {LABEL_FLEET}={} hotdesk.archive={}", self.context.fleet, spec.id)])
             .build();
-        self.import(options, tree::passed_on(file)).await?;
+        self.import_image(options, tree::passed_on(file)).await?;
         let image = image::Image { name, uid: template.user.uid, home: template.user.home() };
         self.make(spec, &image).await
     }
