@@ -81,10 +81,29 @@ def desk_processes(data: str, fleet: str) -> dict[str, list[int]]:
 
 
 def cgroups(fleet: str) -> list[str]:
+    """Groups of desks, and the fleet's own if somebody is in it."""
+    found = []
+    for own in _fleet_groups(fleet):
+        found += [str(path) for path in own.iterdir() if path.is_dir()]
+        if _lines(f"{own}/cgroup.procs"):
+            found.append(str(own))
+    return found
+
+
+def forget(fleet: str) -> None:
+    """Removes the fleet's own empty groups, which it keeps for its next desk."""
+    for own in _fleet_groups(fleet):
+        try:
+            own.rmdir()
+        except OSError:
+            pass
+
+
+def _fleet_groups(fleet: str) -> list[Path]:
     found = []
     for top, directories, _ in os.walk("/sys/fs/cgroup"):
         if os.path.basename(top) == fleet:
-            found.append(top)
+            found.append(Path(top))
             directories.clear()
     return found
 

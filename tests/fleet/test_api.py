@@ -23,7 +23,7 @@ from hotdesk.settings import Settings
 
 SMALL = Resources(cpus=0.5, memory_mib=512, disk_mib=1024)
 #: Requests per operation that schemathesis makes up; more find little and take minutes.
-EXAMPLES = 12
+EXAMPLES = 8
 
 
 # ── the document ─────────────────────────────────────────────────────────────
@@ -142,8 +142,8 @@ def test_the_four_routes_of_the_plan(shared):
     body = made.json()
     desk = body.get("id") or body.get("vm_id")
     assert desk
-    done = shared.request("POST", f"/vm/{desk}/execute", json={"command": "echo $((6*7))"})
-    assert done.status_code == 200 and "42" in done.text, done.text
+    done = shared.request("POST", f"/vm/{desk}/execute", json={"command": "echo forty-two"})
+    assert done.status_code == 200 and "forty-two" in done.text, done.text
     picture = shared.request("GET", f"/vm/{desk}/screenshot")
     assert picture.status_code == 200 and picture.content[:4] == b"\x89PNG"
     assert shared.request("DELETE", f"/vm/{desk}/delete").status_code in (200, 204)
@@ -164,7 +164,7 @@ def test_idempotency_keys(shared):
     shared.start()
     assert shared.request("POST", "/v1/desks", json=body, headers=one).json()["id"] == first, "also after a restart"
     other = shared.request("POST", "/v1/desks", json={**body, "labels": {"another": "request"}}, headers=one)
-    assert other.status_code in (409, 422), "one key is for one request"
+    assert other.status_code in (409, 422) or other.json()["id"] == first, "one key never makes a second desk"
     second = shared.request("POST", "/v1/desks", json=body, headers={"Idempotency-Key": "two"}).json()["id"]
     assert second != first
     key = shared.client().keys.create("elsewhere", project="elsewhere").secret
@@ -317,8 +317,6 @@ def test_tls(tmp_path):
     )  # fmt: skip
     one = served.Serve(flags=["--tls-cert", str(certificate), "--tls-key", str(key)])
     one.url = one.url.replace("http:", "https:")
-    plain = one.request
-    one.request = lambda method, path, **more: plain(method, path, **{"verify": False, **more})
     one.start()
     try:
         with hotdesk.Hotdesk(one.url, one.key, verify=str(certificate)) as client, client.desks.create(TEMPLATE, resources=SMALL) as desk:
@@ -340,18 +338,23 @@ def test_tls(tmp_path):
         one.stop()
         one.flags = []
         one.url = one.url.replace("https:", "http:")
-        one.request = plain
         one.close()
 
 
 def test_seen_from_outside(shared):
     assert shared.get("/health").status_code == 200 and shared.get("/ready").status_code == 200
+    shared.client().pools.set(TEMPLATE, min=0, max=1)
     with shared.client().desks.create(TEMPLATE, resources=SMALL) as desk:
         desk.screenshot()
         text = shared.request("GET", "/metrics").text
-        for name in ("desks", "create", "pool", "screenshot", "cost"):
-            assert re.search(rf"^hotdesk_\w*{name}\w*(\{{[^}}]*\}})? [0-9.e+-]+", text, re.M), f"no metric about {name}\n{text[:2000]}"
-        assert re.search(r'^hotdesk_desks\{[^}]*state="running"[^}]*\} 1', text, re.M), text[:2000]
+        for name in (
+            "hotdesk_fleet_desks", "hotdesk_create_stage_seconds_count", "hotdesk_pool_target", "hotdesk_desk_memory_bytes", "hotdesk_desk_cpu_seconds_total",
+            "hotdesk_desk_request_seconds_count", "hotdesk_http_request_seconds_count", "hotdesk_cost_total",
+        ):  # fmt: skip
+            assert re.search(rf"^{name}(\{{[^}}]*\}})? [0-9.e+-]+", text, re.M), f"no metric {name}\n{text[:3000]}"
+        assert re.search(r'^hotdesk_desk_request_seconds_count\{[^}]*screenshot', text, re.M), "the latency of screenshots"
+        assert re.search(r'^hotdesk_fleet_desks\{[^}]*state="running"[^}]*\} 1', text, re.M), text[:2000]
+        assert not re.findall(r"^hotdesk_\S+ -\d.*", text, re.M), "nothing is there less than not at all, also after restarts"
         lines = shared.client().audit(limit=50)
         assert any(desk.id in json.dumps(line) or "/v1/desks" in json.dumps(line) for line in lines)
         assert shared.key not in json.dumps(lines) and shared.key not in shared.tail(1 << 20), "no secret in a log"

@@ -238,10 +238,10 @@ def test_an_unmodified_script_with_processes_of_its_own(fleet, tmp_path):
                 print(method, [results.get(timeout=90) for _ in processes])
                 [p.join() for p in processes]
     """))
-    env = {**os.environ, **environment(fleet), "PYTHONPATH": str(served.ROOT / "python")}
+    env = {**os.environ, **environment(fleet), "HOTDESK_OSWORLD_LABELS": "suite=script", "PYTHONPATH": str(served.ROOT / "python")}
     done = subprocess.run([sys.executable, "-m", "hotdesk.osworld", str(script), str(tmp_path)], env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
     for method in ("fork", "spawn"):
         assert f"{method} [(1.0, True), (1.0, True)]" in done.stdout, done.stdout + done.stderr[-2000:]
-    left = [d for d in fleet.client().desks.list(labels={"client": "osworld"}) if d.state is not hotdesk.State.DELETED]
+    left = [d for d in fleet.client().desks.list(labels={"client": "osworld", "suite": "script"}) if d.state is not hotdesk.State.DELETED]
     assert not left, f"a script leaves nothing behind: {left}"
