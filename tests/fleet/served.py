@@ -187,12 +187,22 @@ class Serve:
             if self.running:
                 self.kill()
             if found:
+                self.remove()
                 keep = f"log {self.log.name}"
                 raise AssertionError("left behind:\n  " + "\n  ".join(found) + f"\n{keep}\n{self.tail(2000)}")
             os.unlink(self.log.name)
             leftovers.forget(self.name)
             if self.own_data:
                 shutil.rmtree(self.data, ignore_errors=True)
+
+    def remove(self) -> None:
+        """By force, after a failure."""
+        if self.running:
+            self.kill()
+        if os.path.exists(os.path.join(self.data, "fleet-id")):
+            leftovers.remove(self.data, self.name)
+        if self.own_data:
+            shutil.rmtree(self.data, ignore_errors=True)
 
     def empty(self) -> None:
         with hotdesk.Hotdesk(self.url, self.key) as fleet:
@@ -230,7 +240,8 @@ def fleet(**more):
         try:
             one.close(check=False)
         except BaseException as e:
-            print(f"and it could not be tidied up: {e}", file=sys.stderr)
+            print(f"and it could not tidy up: {e}", file=sys.stderr)
+        one.remove()
         raise
     one.close()
 

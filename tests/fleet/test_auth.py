@@ -47,10 +47,7 @@ def place(shared):
     """A desk and a snapshot of project `ours`, and keys of all kinds."""
     admin = shared.client()
     desk = admin.desks.create(TEMPLATE, name="private", project="ours", resources=SMALL)
-    try:
-        snapshot = desk.snapshot("private", memory=False)
-    except hotdesk.DeskFailed:
-        snapshot = hotdesk.Snapshot("s-aaaaaaaaaaaa")
+    snapshot = desk.snapshot("private", memory=False)
     other = admin.desks.create(TEMPLATE, name="other", project="theirs", resources=SMALL)
     key = admin.keys.create("to look at")
     revoked = admin.keys.create("revoked")
