@@ -97,7 +97,7 @@ impl Driver for Sqlite {
         let transaction = match pool.begin_with("BEGIN IMMEDIATE").await {
             // On a full disk SQLite undoes a transaction by itself, and the connection goes on counting it: a new one begins at zero.
             Err(sqlx::Error::InvalidSavePointStatement) => {
-                pool.acquire().await.map_err(fault)?.close_on_drop();
+                let _ = pool.acquire().await.map_err(fault)?.close().await;
                 pool.begin_with("BEGIN IMMEDIATE").await
             }
             other => other,
