@@ -1,5 +1,6 @@
 //! Connections: taken, bounded in number, guarded against clients that do not read, ended cleanly.
 
+use super::cut::Scissors;
 use super::limits;
 use super::listen::{Listener, Stream};
 use axum::Router;
@@ -26,16 +27,18 @@ pub(super) struct Connections {
     app: Router,
     places: Arc<Semaphore>,
     running: TaskTracker,
+    scissors: Scissors,
     /// Ends connections that are still busy when the time for a clean end is over.
     abort: CancellationToken,
 }
 
 impl Connections {
-    pub(super) fn new(app: Router) -> Self {
+    pub(super) fn new(app: Router, scissors: Scissors) -> Self {
         Self {
             app,
             places: Arc::new(Semaphore::new(limits::CONNECTIONS)),
             running: TaskTracker::new(),
+            scissors,
             abort: CancellationToken::new(),
         }
     }
@@ -73,6 +76,7 @@ impl Connections {
             return;
         };
         let (app, abort) = (self.app.clone(), self.abort.clone());
+        let stream = self.scissors.watch(stream);
         self.running.spawn(async move {
             let service = service_fn(move |request: hyper::Request<Incoming>| {
                 let mut request: Request = request.map(axum::body::Body::new);

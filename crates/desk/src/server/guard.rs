@@ -45,6 +45,9 @@ impl Guard {
     pub fn for_desk(desk: &Desk, addresses: &[Address]) -> Result<Self> {
         let mut guard = Self::without_making_a_token(&desk.config, addresses);
         guard.session = Some(desk.session.clone());
+        if let Some(token) = desk.freeze.token() {
+            guard.token = Some(token);
+        }
         if guard.open && guard.reach == Reach::Network {
             tracing::warn!("the desk is open: whoever reaches its port can use it");
         }
