@@ -11,8 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How long requests that are under way may take when the desk stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The same when the desk stands still for a moment. Whoever waits for a copy of it waits that long; a request that takes longer is cut off.
-const FREEZE_DRAIN: Duration = Duration::from_millis(500);
 /// How often another display is tried when somebody snatches the chosen one. Each try needs a
 /// stranger who starts an X server within the same few milliseconds.
 const DISPLAY_TRIES: u32 = 8;
@@ -59,10 +57,14 @@ pub async fn run_with(config: Config, mut hooks: Hooks) -> Result<Ended> {
 
 /// One desk on one display. `None` if the display was snatched away before it was ours.
 async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Result<Option<Ended>> {
-    let mut desk = Desk::start(config).await?;
-    let mut servers = Servers::start(&desk);
+    let desk = Desk::start(config).await?;
+    let shutdown = CancellationToken::new();
+    let mut servers = JoinSet::new();
+    servers.spawn(server::serve(desk.clone(), shutdown.clone()));
+    if let Some(address) = desk.config.vnc {
+        servers.spawn(view::serve(desk.clone(), address, shutdown.clone()));
+    }
 
-    let freeze = desk.freeze.clone();
     let mut announced = hooks.ready.is_none();
     let outcome = loop {
         tokio::select! {
@@ -70,7 +72,11 @@ async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Resul
                 tracing::info!(signal, "stopping");
                 break Ok(Some(()));
             }
-            reason = servers.ended() => break Err(reason),
+            Some(ended) = servers.join_next() => break match ended {
+                Ok(Err(e)) => Err(e),
+                Ok(Ok(())) => Err(Error::internal("a server ended by itself")),
+                Err(e) => Err(Error::Internal(format!("a server broke: {e}"))),
+            },
             () = desk.session.display_taken() => break match desk.any_display {
                 true => Ok(None),
                 false => Err(Error::Conflict(format!("display {} was taken by another X server", desk.place.display.name()))),
@@ -79,17 +85,6 @@ async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Resul
                 announced = true;
                 if let Some(ready) = hooks.ready.take() {
                     ready(&desk);
-                }
-            }
-            () = freeze.asked() => {
-                desk.view.close();
-                servers.stop(FREEZE_DRAIN).await;
-                tokio::select! {
-                    () = freeze.hold(&mut desk) => servers = Servers::start(&desk),
-                    signal = signals.next() => {
-                        tracing::info!(signal, "stopping");
-                        break Ok(Some(()));
-                    }
                 }
             }
         }
@@ -102,7 +97,11 @@ async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Resul
     }
     let sweep = hooks.sweep.take();
     let stop = async {
-        servers.stop(DRAIN).await;
+        shutdown.cancel();
+        let drained = async { while servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            servers.abort_all();
+        }
         // Asked for the processes only then: the programs of the template are gone by now.
         let session = desk.session.clone();
         let sweep = async move {
@@ -121,42 +120,6 @@ async fn once(config: Config, hooks: &mut Hooks, signals: &mut Signals) -> Resul
         }
     }
     Ok(outcome?.map(|()| Ended::Asked))
-}
-
-/// What offers the desk to the world.
-struct Servers {
-    tasks: JoinSet<Result<()>>,
-    shutdown: CancellationToken,
-}
-
-impl Servers {
-    fn start(desk: &Desk) -> Self {
-        let (mut tasks, shutdown) = (JoinSet::new(), CancellationToken::new());
-        tasks.spawn(server::serve(desk.clone(), shutdown.clone()));
-        if let Some(address) = desk.config.vnc {
-            tasks.spawn(view::serve(desk.clone(), address, shutdown.clone()));
-        }
-        Self { tasks, shutdown }
-    }
-
-    /// Returns when one of them ends although nobody asked for it.
-    async fn ended(&mut self) -> Error {
-        match self.tasks.join_next().await {
-            Some(Ok(Err(e))) => e,
-            Some(Ok(Ok(()))) => Error::internal("a server ended by itself"),
-            Some(Err(e)) => Error::Internal(format!("a server broke: {e}")),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Takes no more requests, and gives those under way so long to end.
-    async fn stop(&mut self, drain: Duration) {
-        self.shutdown.cancel();
-        let drained = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(drain, drained).await.is_err() {
-            self.tasks.abort_all();
-        }
-    }
 }
 
 /// The signals that end a desk.

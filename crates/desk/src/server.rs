@@ -50,7 +50,7 @@ pub async fn serve(desk: Desk, shutdown: CancellationToken) -> Result<()> {
 pub struct Server {
     listeners: Vec<Listener>,
     app: Router,
-    scissors: cut::Scissors,
+    crowd: cut::Crowd,
 }
 
 impl Server {
@@ -65,8 +65,8 @@ impl Server {
         for address in &addresses {
             listeners.push(Listener::bind(address).await?);
         }
-        let scissors = desk.freeze.connections().clone();
-        Ok(Self { listeners, app: guarded_app(desk, guard), scissors })
+        let crowd = desk.freeze.crowd().clone();
+        Ok(Self { listeners, app: guarded_app(desk, guard), crowd })
     }
 
     /// Where it listens, with the port that was chosen where 0 was asked for.
@@ -76,7 +76,7 @@ impl Server {
 
     /// Answers until `shutdown`, then lets running requests end, for a bounded time.
     pub async fn run(self, shutdown: CancellationToken) {
-        let connections = connection::Connections::new(self.app, self.scissors);
+        let connections = connection::Connections::new(self.app, self.crowd);
         let accepting = self.listeners.into_iter().map(|listener| {
             tracing::info!(address = %listener.address(), "listening");
             tokio::spawn(connections.clone().accept(listener, shutdown.clone()))

@@ -1,7 +1,8 @@
-//! Connections that can be ended from outside, at once, whatever the task that serves them is doing.
+//! Everybody who is connected, and how to send them away.
 //!
-//! A desk that is saved with its memory must not hold an end of anything whose other end is elsewhere. Asking the
-//! tasks would not do: one that waits for a slow program does not look at its client for minutes.
+//! A desk that is saved with its memory must not hold an end of anything whose other end is elsewhere. Requests under way may
+//! end; whatever is left is cut off, whether the task that serves it is looking or not: one that waits for a slow program
+//! does not look at its client for minutes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,22 +10,37 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-/// All connections that are open. Cheap to clone.
+/// All connections of a desk's server. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Scissors(Arc<Mutex<BTreeMap<u64, Arc<dyn Thread>>>>);
+pub(crate) struct Crowd(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    open: Mutex<BTreeMap<u64, Arc<dyn Thread>>>,
+    /// How many speak HTTP; those that became something else, such as a WebSocket, do not.
+    serving: watch::Sender<usize>,
+    leave: Mutex<CancellationToken>,
+}
+
+/// Names a connection, in the extensions of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Connection(u64);
 
 /// What can be cut.
 trait Thread: Send + Sync {
     fn cut(&self);
 }
 
-/// A stream that [`Scissors::cut_all`] ends.
+/// A stream that can be cut.
 pub(super) struct Cuttable<S: 'static> {
     id: u64,
     end: Arc<Mutex<End<S>>>,
-    all: Scissors,
+    crowd: Crowd,
 }
 
 struct End<S> {
@@ -33,24 +49,50 @@ struct End<S> {
     writer: Option<Waker>,
 }
 
-impl Scissors {
-    pub(super) fn watch<S: Send + 'static>(&self, stream: S) -> Cuttable<S> {
+/// Counts a connection as long as it speaks HTTP.
+pub(super) struct Serving(Crowd);
+
+impl Crowd {
+    pub(super) fn enter<S: Send + 'static>(&self, stream: S) -> (Connection, Cuttable<S>) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let end = Arc::new(Mutex::new(End { stream: Some(stream), reader: None, writer: None }));
-        self.lock().insert(id, end.clone());
-        Cuttable { id, end, all: self.clone() }
+        self.open().insert(id, end.clone());
+        (Connection(id), Cuttable { id, end, crowd: self.clone() })
     }
 
-    /// Closes every connection. When this returns, none is open.
-    pub(crate) fn cut_all(&self) -> usize {
-        let all: Vec<_> = std::mem::take(&mut *self.lock()).into_values().collect();
-        all.iter().for_each(|thread| thread.cut());
-        all.len()
+    /// Counts one more, and gives what tells it to end after its request.
+    pub(super) fn serve(&self) -> (Serving, CancellationToken) {
+        self.0.serving.send_modify(|count| *count += 1);
+        (Serving(self.clone()), self.0.leave.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Thread>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends all connections but one, which ends after its request: those that serve a request get so long to end it.
+    /// Whoever comes later may stay. How many had to be cut.
+    pub(crate) async fn send_away(&self, but: Option<Connection>, patience: Duration) -> usize {
+        let leave = std::mem::take(&mut *self.0.leave.lock().unwrap_or_else(PoisonError::into_inner));
+        leave.cancel();
+        let most = usize::from(but.is_some());
+        let mut serving = self.0.serving.subscribe();
+        let _ = tokio::time::timeout(patience, serving.wait_for(|count| *count <= most)).await;
+        let mut away = std::mem::take(&mut *self.open());
+        if let Some(Connection(id)) = but
+            && let Some(stays) = away.remove(&id)
+        {
+            self.open().insert(id, stays);
+        }
+        away.values().for_each(|thread| thread.cut());
+        away.len()
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Thread>>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.0.serving.send_modify(|count| *count -= 1);
     }
 }
 
@@ -68,7 +110,7 @@ impl<S: Send> Thread for Mutex<End<S>> {
 
 impl<S> Drop for Cuttable<S> {
     fn drop(&mut self) {
-        self.all.lock().remove(&self.id);
+        self.crowd.open().remove(&self.id);
     }
 }
 
@@ -77,7 +119,7 @@ impl<S: Unpin> Cuttable<S> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write<T>(
+    fn with_writer<T>(
         &self,
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -108,11 +150,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Cuttable<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(cx, |stream, cx| stream.poll_write(cx, data))
+        self.with_writer(cx, |stream, cx| stream.poll_write(cx, data))
     }
 
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.write(cx, |stream, cx| stream.poll_write_vectored(cx, data))
+        self.with_writer(cx, |stream, cx| stream.poll_write_vectored(cx, data))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -120,11 +162,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write(cx, |stream, cx| stream.poll_flush(cx))
+        self.with_writer(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write(cx, |stream, cx| stream.poll_shutdown(cx))
+        self.with_writer(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 }
 
@@ -135,9 +177,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_ends_both_sides_and_wakes_who_waits() {
-        let scissors = Scissors::default();
+        let crowd = Crowd::default();
         let (here, mut there) = tokio::io::duplex(64);
-        let mut here = scissors.watch(here);
+        let (_, mut here) = crowd.enter(here);
         here.write_all(b"hello").await.unwrap();
         let mut text = [0; 5];
         there.read_exact(&mut text).await.unwrap();
@@ -147,16 +189,27 @@ mod tests {
             (read.is_err(), write.is_err())
         });
         tokio::task::yield_now().await;
-        assert_eq!(scissors.cut_all(), 1);
+        let (near, _far) = tokio::io::duplex(8);
+        let (own, mut stays) = crowd.enter(near);
+        assert_eq!(crowd.send_away(Some(own), Duration::ZERO).await, 1);
         assert_eq!(there.read(&mut text).await.unwrap(), 0, "the other side sees the end at once");
         assert_eq!(waiting.await.unwrap(), (true, true));
-        assert_eq!(scissors.cut_all(), 0);
+        stays.write_all(b"x").await.unwrap();
+        drop(stays);
+        assert_eq!(crowd.send_away(None, Duration::ZERO).await, 0, "what ended by itself is forgotten");
     }
 
     #[tokio::test]
-    async fn what_ended_by_itself_is_forgotten() {
-        let scissors = Scissors::default();
-        drop(scissors.watch(tokio::io::duplex(8).0));
-        assert_eq!(scissors.cut_all(), 0);
+    async fn requests_under_way_may_end() {
+        let crowd = Crowd::default();
+        let (serving, leave) = crowd.serve();
+        let sent = tokio::spawn({
+            let crowd = crowd.clone();
+            async move { crowd.send_away(None, Duration::from_secs(60)).await }
+        });
+        leave.cancelled().await;
+        assert!(!crowd.serve().1.is_cancelled(), "who comes later may stay");
+        drop(serving);
+        assert_eq!(sent.await.unwrap(), 0);
     }
 }
