@@ -32,6 +32,9 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = "Example: hotdesk completions bash > /etc/bash_completion.d/hotdesk")]
     Completions { shell: clap_complete::Shell },
+    /// Make a sandbox and start a desk in it; for the local provider alone
+    #[command(hide = true)]
+    Sandbox,
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,

@@ -8,6 +8,7 @@ mod init;
 mod memory;
 mod notify;
 mod reference;
+mod sandbox;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "hotdesk", &mut text);
             exit::print(&text)
         }
+        Command::Sandbox => return sandbox::run(),
         Command::SettingsReference => exit::print(reference::settings().as_bytes()),
     }
     .into()

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -107,6 +108,10 @@ impl Listener {
                 Ok(Self { address, socket: Socket::Tcp(socket) })
             }
             Address::Unix(path) => {
+                if let Some(socket) = handed_over(path) {
+                    let socket = UnixListener::from_std(socket).map_err(failed)?;
+                    return Ok(Self { address: address.clone(), socket: Socket::Unix(socket) });
+                }
                 remove_dead_socket(path).map_err(failed)?;
                 let socket = UnixListener::bind(path).map_err(failed)?;
                 // The file is the only guard of this address.
@@ -139,6 +144,29 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// A socket for this path that whoever started us opened for us, as `systemd` does: `LISTEN_FDS` of them, from number 3 on.
+/// So a server can have a socket in a directory where it may not make one.
+fn handed_over(path: &Path) -> Option<std::os::unix::net::UnixListener> {
+    const FIRST: i32 = 3;
+    // More than anybody hands over; the variable comes from outside.
+    const MOST: i32 = 64;
+    let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
+    // Meant for us, or for the process above, of which we are the second half.
+    let (own, above) = (nix::unistd::getpid().as_raw(), nix::unistd::getppid().as_raw());
+    number("LISTEN_PID").filter(|pid| [own, above].contains(pid))?;
+    let count = number("LISTEN_FDS")?.clamp(0, MOST);
+    let found = (FIRST..FIRST + count).find(|fd| {
+        // SAFETY: only looked at; a number that is not open answers an error.
+        let name = rustix::net::getsockname(unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) });
+        let name = name.ok().and_then(|name| rustix::net::SocketAddrUnix::try_from(name).ok());
+        name.is_some_and(|name| name.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
+    })?;
+    // SAFETY: it was opened for us under this number, and nothing else here uses it.
+    let socket = std::os::unix::net::UnixListener::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(found) });
+    socket.set_nonblocking(true).ok()?;
+    Some(socket)
 }
 
 /// A socket that nobody listens on is what a killed server leaves; anything else stays.

@@ -1,0 +1,157 @@
+//! What works on this machine.
+
+use super::Config;
+use super::cgroup::Trees;
+use super::directory::Directory;
+use super::disk;
+use super::network::Tool;
+use crate::Check;
+use hotdesk_api::fleet::Capabilities;
+
+/// Enough for hundreds of desks that share a user's count.
+const INOTIFY_INSTANCES: u64 = 8192;
+
+/// What was found at the start.
+pub(crate) struct Ability {
+    pub(crate) root: bool,
+    /// Why desks can't be made at all, if they can't.
+    pub(crate) refused: Option<String>,
+    pub(crate) groups: Trees,
+    pub(crate) images: Result<(), String>,
+    pub(crate) mapped: Result<(), String>,
+    pub(crate) network: Option<Tool>,
+    inotify: u64,
+}
+
+impl Ability {
+    pub(crate) fn probe(directory: &Directory, config: &Config) -> Self {
+        let root = rustix::process::geteuid().is_root();
+        let images = match (root, config.disk_images) {
+            (false, _) => Err("only root may use loop devices".to_owned()),
+            (true, false) => Err("switched off by the setting disk_images".to_owned()),
+            (true, true) => disk::loops_work(directory),
+        };
+        let mapped = match (root, config.mapped_mounts) {
+            (false, _) => Err("only root may shift owners".to_owned()),
+            (true, false) => Err("switched off by the setting mapped_mounts".to_owned()),
+            (true, true) => Ok(()),
+        };
+        let groups = if root { Trees::find() } else { Trees::default() };
+        let inotify = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
+        let inotify = inotify.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        Self { root, refused: refusal(), groups, images, mapped, network: Tool::find(), inotify }
+    }
+
+    pub(crate) fn capabilities(&self, templates: Vec<String>) -> Capabilities {
+        Capabilities {
+            reset: true,
+            snapshot: true,
+            live_fork: false,
+            live_fork_reason: "not probed".into(),
+            archive: true,
+            network: self.network.is_some(),
+            cpu_limit: self.groups.limits_cpu(),
+            memory_limit: self.groups.limits_memory(),
+            disk_limit: self.images.is_ok(),
+            templates,
+        }
+    }
+
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let line = |what: &str, good: bool, detail: String, fix: Option<&str>| Check {
+            what: what.into(),
+            good,
+            detail,
+            fix: fix.filter(|_| !good).map(Into::into),
+        };
+        let refused = self.refused.clone();
+        vec![
+            line(
+                "namespaces",
+                refused.is_none(),
+                refused.unwrap_or_else(|| {
+                    let who = if self.root { "as root, each desk with users of its own" } else { "without root" };
+                    format!("can be made, {who}")
+                }),
+                Some("sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=65536"),
+            ),
+            line(
+                "limits of CPU, memory and processes",
+                self.groups.limits_memory() && self.groups.limits_cpu() && self.groups.limits_processes(),
+                match self.groups.describe() {
+                    "none" if !self.root => "control groups need root; desks share the machine without limits".into(),
+                    "none" => "no control group tree can be written".into(),
+                    version => format!("control groups, {version}"),
+                },
+                Some(if self.root { "mount -t cgroup2 none /sys/fs/cgroup" } else { "run hotdesk as root" }),
+            ),
+            line(
+                "hard limit of the disk",
+                self.images.is_ok(),
+                match &self.images {
+                    Ok(()) => "an ext4 image per desk".into(),
+                    Err(reason) => format!("{reason}; the size is only watched"),
+                },
+                Some(if self.root { "modprobe loop" } else { "run hotdesk as root" }),
+            ),
+            line(
+                "network of desks",
+                self.network.is_some(),
+                match &self.network {
+                    Some(tool) => format!("{}, without rights", tool.name()),
+                    None => "neither slirp4netns nor pasta is installed; desks have no network".into(),
+                },
+                Some("apt-get install -y slirp4netns"),
+            ),
+            line(
+                "inotify instances",
+                self.root || self.inotify >= INOTIFY_INSTANCES,
+                match self.root {
+                    true => format!("{} per user, and each desk has users of its own", self.inotify),
+                    false => format!("{} for all desks together; a desk takes two or more", self.inotify),
+                },
+                Some("sysctl -w fs.inotify.max_user_instances=8192"),
+            ),
+        ]
+    }
+}
+
+/// Why no user namespace can be made, if so.
+fn refusal() -> Option<String> {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    if !std::path::Path::new("/proc/self/ns/user").exists() {
+        return Some("this kernel has no user namespaces".into());
+    }
+    if read("/proc/sys/user/max_user_namespaces").as_deref() == Some("0") {
+        return Some("user namespaces are switched off (user.max_user_namespaces is 0)".into());
+    }
+    let root = rustix::process::geteuid().is_root();
+    if !root && read("/proc/sys/kernel/unprivileged_userns_clone").as_deref() == Some("0") {
+        return Some("only root may make user namespaces (kernel.unprivileged_userns_clone is 0)".into());
+    }
+    if !root && read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
+        return Some("AppArmor lets only root make user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)".into());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_its_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::open(folder.path()).unwrap();
+        let mut ability = Ability::probe(&directory, &Config::default());
+        ability.network = None;
+        ability.images = Err("there are no loop devices".into());
+        ability.groups = Trees::default();
+        let capabilities = ability.capabilities(vec!["bare".into()]);
+        assert!(!capabilities.network && !capabilities.disk_limit && !capabilities.memory_limit && capabilities.reset);
+        for check in ability.checks() {
+            assert!(!check.detail.is_empty());
+            assert_eq!(check.good, check.fix.is_none(), "{check:?}");
+        }
+    }
+}

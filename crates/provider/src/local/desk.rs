@@ -1,0 +1,580 @@
+//! The steps of a desk's life.
+
+use super::cgroup::{Group, Limits};
+use super::directory::{self, DeskDirectory, Layer, Record, Running, trouble};
+use super::disk::{self, Disk};
+use super::ids::{Ids, USER};
+use super::lock::Lock;
+use super::network::{Network, host_addresses};
+use super::sandbox::{Answer, Plan, Task, inside, seccomp};
+use super::{Inner, check_name};
+use crate::{Address, DeskSpec, Door, Error, Found, Placed, Progress, Result, Usage};
+use rustix::process::Signal;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+/// A desk that is asked to stop ends its programs, which may have something to save.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A process that was killed is gone at once, unless it waits for a disk.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// The keeper ends when the desk did.
+const KEEPER_LIMIT: Duration = Duration::from_secs(5);
+/// The kernel takes apart mounts in the background; so long it is waited for, so that nothing is left.
+const RELEASE_LIMIT: Duration = Duration::from_secs(20);
+const RELEASE_LOOK: Duration = Duration::from_millis(1);
+/// A helper that takes longer than this hangs.
+const HELPER_LIMIT: Duration = Duration::from_secs(60);
+/// Copies and archives of a desk's files take as long as they are large.
+const WORK_LIMIT: Duration = Duration::from_secs(3600);
+/// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
+const READY_LIMIT: Duration = Duration::from_secs(90);
+/// What is told of the log when a desk did not come up.
+const LAST_WORDS: usize = 6;
+/// Settings of the desk that only we decide on.
+const RESERVED: [&str; 6] =
+    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
+/// Settings that the template brings for its desks.
+const TEMPLATE_SETTINGS: &str = "etc/hotdesk/desk.toml";
+
+impl Inner {
+    pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
+        self.refuse_if_impossible()?;
+        self.context.images.build(template, |stage| progress.stage(stage)).await.map_err(image_error)?;
+        Ok(())
+    }
+
+    pub(super) async fn create(self: Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
+        self.refuse(spec)?;
+        let lock = self.locks.take(&self.directory, &spec.id).await?;
+        let desk = self.directory.desk(&spec.id);
+        if let Some(placed) = placed_if_running(&desk) {
+            return Ok(placed);
+        }
+        progress.stage("making its disk");
+        let (record, new) = match desk.record()? {
+            Some(record) => (record, false),
+            None => (self.make(spec).await?, true),
+        };
+        let started = self.boot(spec, &desk, &record, &lock, progress).await;
+        if new && matches!(started, Err(Error::Full(_))) {
+            // Nothing is left of a desk for which there was no room.
+            let _ = self.directory.discard(&desk.path);
+            lock.forget();
+        }
+        started
+    }
+
+    pub(super) async fn start(self: Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
+        self.refuse(spec)?;
+        let lock = self.locks.take(&self.directory, &spec.id).await?;
+        let desk = self.directory.desk(&spec.id);
+        if let Some(placed) = placed_if_running(&desk) {
+            return Ok(placed);
+        }
+        let record = desk.record()?.ok_or_else(|| unknown(&spec.id))?;
+        self.boot(spec, &desk, &record, &lock, progress).await
+    }
+
+    pub(super) async fn stop(&self, id: &str) -> Result<()> {
+        let _lock = self.locks.take(&self.directory, id).await?;
+        let desk = self.directory.desk(id);
+        self.end(id, &desk, Some(STOP_GRACE)).await?;
+        self.released(&desk).await;
+        self.remove_group(id).await
+    }
+
+    pub(super) async fn reset(self: Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
+        self.refuse(spec)?;
+        let lock = self.locks.take(&self.directory, &spec.id).await?;
+        let desk = self.directory.desk(&spec.id);
+        let Some(old) = desk.record()? else {
+            drop(lock);
+            return self.create(spec, progress).await;
+        };
+        progress.stage("ending its programs");
+        let layers = async {
+            let guard = self.layers.lock().await;
+            let record = Record { disk: old.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
+            self.make_disk(&desk.path, &record.disk, spec).await?;
+            // From here on it is the new desk: whatever happens, the next start has the new disk.
+            desk.write_record(&record)?;
+            drop(guard);
+            Ok::<_, Error>(record)
+        };
+        let (ended, record) = tokio::join!(self.end(&spec.id, &desk, None), layers);
+        ended?;
+        let record = record?;
+        self.remove_group(&spec.id).await?;
+        let started = self.boot(spec, &desk, &record, &lock, progress).await;
+        self.discard_other_disks(&desk, &record);
+        self.forget_unused_layers().await;
+        started
+    }
+
+    pub(super) async fn delete(self: Arc<Self>, id: &str) -> Result<()> {
+        let lock = self.locks.take(&self.directory, id).await?;
+        let desk = self.directory.desk(id);
+        self.end(id, &desk, None).await?;
+        self.released(&desk).await;
+        self.remove_group(id).await?;
+        let (directory, path) = (self.directory.clone(), desk.path.clone());
+        blocking(move || directory.discard(&path).map_err(|e| trouble("remove", &path, &e))).await?;
+        self.forget_unused_layers().await;
+        lock.forget();
+        Ok(())
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<Found>> {
+        let folder = self.directory.desks();
+        let entries = std::fs::read_dir(&folder).map_err(|e| trouble("read", &folder, &e))?;
+        let ids = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|id| check_name(id).is_ok());
+        let mut found: Vec<Found> = ids
+            .filter(|id| self.directory.desk(id).exists())
+            .map(|id| {
+                let placed = placed_if_running(&self.directory.desk(&id));
+                Found { running: placed.is_some(), id, placed }
+            })
+            .collect();
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(found)
+    }
+
+    pub(super) async fn usage(&self, id: &str) -> Result<Usage> {
+        let desk = self.directory.desk(id);
+        let record = desk.record()?.ok_or_else(|| unknown(id))?;
+        let path = desk.disk(&record.disk);
+        let group = self.group(id);
+        let running = desk.running().filter(Running::is_alive);
+        blocking(move || {
+            let used = running.map(|running| {
+                group.as_ref().and_then(Group::used).unwrap_or_else(|| super::process::used_in_namespace_of(&running.init))
+            });
+            let used = used.unwrap_or_default();
+            let disk_bytes = disk::size(&path);
+            Ok(Usage { cpu_s: used.cpu_s, memory_bytes: used.memory_bytes, disk_bytes, processes: used.processes })
+        })
+        .await
+    }
+
+    pub(super) fn logs(&self, id: &str, lines: usize) -> Result<String> {
+        let desk = self.directory.desk(id);
+        if !desk.path.exists() {
+            return Err(unknown(id));
+        }
+        Ok(last_lines(&desk, lines))
+    }
+
+    /// Cleans up what an earlier life left half done: directories that never got their name, groups whose desk is gone.
+    pub(super) fn sweep(&self) {
+        for entry in std::fs::read_dir(self.directory.desks()).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let unfinished = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
+            if unfinished.is_some_and(|id| disk::is_free(&self.directory.lock(id))) {
+                let _ = self.directory.discard(&entry.path());
+            }
+        }
+        for id in self.ability.groups.group(&self.context.fleet, "").below() {
+            let desk = self.directory.desk(&id);
+            if !desk.path.exists() && disk::is_free(&self.directory.lock(&id)) {
+                tracing::warn!(desk = id, "processes of a desk that is gone are ended");
+                if let Some(group) = self.group(&id) {
+                    let _ = group.remove();
+                }
+            }
+        }
+        self.forget_unused_layers_now();
+    }
+
+    /// Makes the desk's directory, whole or not at all.
+    async fn make(&self, spec: &DeskSpec) -> Result<Record> {
+        let desk = self.directory.desk(&spec.id);
+        // A directory without a record is not a desk.
+        self.directory.discard(&desk.path).map_err(|e| trouble("remove", &desk.path, &e))?;
+        let record = self.make_unnamed(spec).await?;
+        let unnamed = self.unnamed(&spec.id);
+        if let Err(e) = std::fs::rename(&unnamed.path, &desk.path) {
+            let _ = self.directory.discard(&unnamed.path);
+            return Err(trouble("name", &desk.path, &e));
+        }
+        Ok(record)
+    }
+
+    /// A desk's directory before it has its name.
+    pub(super) fn unnamed(&self, id: &str) -> DeskDirectory {
+        DeskDirectory { path: self.directory.desks().join(format!(".{id}.new")) }
+    }
+
+    /// Everything of a new desk, under a name that is no desk's.
+    pub(super) async fn make_unnamed(&self, spec: &DeskSpec) -> Result<Record> {
+        disk::room(&self.directory.desks())?;
+        // From the choice of the layers to the record that names them, none is removed.
+        let _guard = self.layers.lock().await;
+        let disk = Disk::first(self.ability.images.is_ok());
+        let record = Record { template: spec.template.clone(), layers: self.layers_of(spec)?, disk };
+        let unnamed = self.unnamed(&spec.id);
+        let failed = |e: std::io::Error| trouble("make", &unnamed.path, &e);
+        self.directory.discard(&unnamed.path).map_err(failed)?;
+        directory::make_private(&unnamed.path).map_err(failed)?;
+        let made = async {
+            self.make_disk(&unnamed.path, &record.disk, spec).await?;
+            unnamed.write_record(&record)
+        };
+        if let Err(e) = made.await {
+            let _ = self.directory.discard(&unnamed.path);
+            return Err(e);
+        }
+        Ok(record)
+    }
+
+    /// An empty disk in a desk's directory.
+    pub(super) async fn make_disk(&self, folder: &Path, disk: &Disk, spec: &DeskSpec) -> Result<()> {
+        let path = folder.join(disk.name());
+        if path.exists() {
+            directory::remove_all(&path).map_err(|e| trouble("remove", &path, &e))?;
+        }
+        if let Disk::Directory(_) = disk {
+            return directory::make_private(&path).map_err(|e| trouble("make", &path, &e));
+        }
+        let mib = spec.resources.disk_mib.max(disk::SMALLEST_MIB);
+        let blank = self.directory.blank(&format!("{mib}.ext4"));
+        blocking(move || {
+            disk::blank(&blank, mib)?;
+            disk::copy_sparse(&blank, &path).map_err(|e| {
+                let _ = std::fs::remove_file(&path);
+                trouble("make", &path, &e)
+            })
+        })
+        .await
+    }
+
+    /// Starts a desk that does not run, and waits until it is ready.
+    async fn boot(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record, lock: &Lock, progress: &Progress) -> Result<Placed> {
+        progress.stage("starting its sandbox");
+        // What is left of an earlier one must be gone, or two would share a disk.
+        self.end(&spec.id, desk, None).await?;
+        self.hand_over(desk, spec)?;
+        let plan = self.plan(spec, desk, record)?;
+        let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
+            Ok(Answer::Running(running)) => Ok(running),
+            Ok(_) => Err(Error::Failed("the helper answered something else".into())),
+            Err(e) => Err(e),
+        };
+        let ready = match started {
+            Ok(running) => self.wait_ready(spec, desk, &running, progress).await.map(|()| running),
+            Err(e) => Err(e),
+        };
+        match ready {
+            Ok(running) => Ok(placed(desk, &running)),
+            Err(e) => {
+                self.end(&spec.id, desk, None).await?;
+                self.remove_group(&spec.id).await?;
+                Err(e)
+            }
+        }
+    }
+
+    async fn wait_ready(&self, spec: &DeskSpec, desk: &DeskDirectory, running: &Running, progress: &Progress) -> Result<()> {
+        progress.stage("waiting for its first picture");
+        let door = Door { address: Address::Unix { path: desk.socket() }, secret: spec.secret.clone() };
+        let ready = door.wait_ready(READY_LIMIT, |stage| progress.stage(stage), async || None);
+        tokio::select! {
+            ready = ready => ready,
+            _ = running.init.gone(READY_LIMIT * 2) => Err(Error::NotReady(how_it_ended(desk, running).await)),
+        }
+    }
+
+    /// The desk's directory `run`, with its token: the desk can read both and change neither.
+    fn hand_over(&self, desk: &DeskDirectory, spec: &DeskSpec) -> Result<()> {
+        let (run, ids) = (desk.run(), self.ids(&spec.id));
+        let failed = |e: std::io::Error| trouble("prepare", &run, &e);
+        let token = run.join("token");
+        match std::fs::create_dir(&run) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        directory::write_bytes(&token, spec.secret.as_bytes(), if ids.is_rootless() { 0o400 } else { 0o440 }).map_err(failed)?;
+        if !ids.is_rootless() {
+            std::os::unix::fs::chown(&run, Some(ids.uid(0)), Some(ids.gid(0))).map_err(failed)?;
+            std::os::unix::fs::chown(&token, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record) -> Result<Plan> {
+        let layers = self.layer_paths(record)?;
+        let home = "/home/user".to_owned();
+        let mut env = std::collections::BTreeMap::from(
+            [
+                ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+                ("HOME", &home),
+                ("USER", "user"),
+                ("LOGNAME", "user"),
+                ("SHELL", "/bin/bash"),
+                ("LANG", "C.UTF-8"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        env.extend(spec.env.clone());
+        env.extend(spec.vnc_password.clone().map(|password| ("VNC_PASSWORD".to_owned(), password)));
+        env.retain(|name, _| !RESERVED.contains(&name.as_str()));
+        let listen = format!("unix:{}", inside::SOCKET);
+        let size = format!("{}x{}", spec.screen.width, spec.screen.height);
+        let words =
+            ["/usr/local/bin/hotdesk", "desk", "--listen", &listen, "--token-file", "/run/hotdesk/token", "--size", &size, "--home", &home];
+        let mut command: Vec<String> = words.map(Into::into).to_vec();
+        let settings = |layer: &PathBuf| layer.join(TEMPLATE_SETTINGS).is_file();
+        if layers.iter().any(settings) {
+            command.extend(["--config".into(), format!("/{TEMPLATE_SETTINGS}")]);
+        }
+        Ok(Plan {
+            id: spec.id.clone(),
+            desk: desk.path.clone(),
+            stage: self.directory.stage(),
+            layers,
+            disk: record.disk.clone(),
+            ids: self.ids(&spec.id),
+            group: self.group(&spec.id),
+            limits: self.limits(spec),
+            network: self.ability.network.clone().filter(|_| spec.network).map(|tool| Network { tool, blocked: host_addresses() }),
+            binary: self.context.binary.clone(),
+            command,
+            env: env.into_iter().collect(),
+            rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
+        })
+    }
+
+    /// Starts the helper with a task and hears its answer. It has the lock as long as it works.
+    pub(super) async fn ask(&self, task: Task, lock: &Lock, limit: Duration) -> Result<Answer> {
+        let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the helper of sandboxes can't be started: {e}"));
+        let text = serde_json::to_vec(&task).map_err(|e| failed(&e))?;
+        let mut file = lock.file.try_clone().map_err(|e| failed(&e))?;
+        file.set_len(0).and_then(|()| file.rewind()).map_err(|e| failed(&e))?;
+        file.write_all(&text).and_then(|()| file.rewind()).map_err(|e| trouble("write", &self.directory.lock(""), &e))?;
+        let errors = std::fs::File::options().create(true).append(true).mode(0o600).open(self.directory.helper_log());
+        let mut child = tokio::process::Command::new(&self.context.binary)
+            .arg("sandbox")
+            .stdin(Stdio::from(file))
+            .stdout(Stdio::piped())
+            .stderr(errors.map_or_else(|_| Stdio::null(), Stdio::from))
+            // A Ctrl-C in the orchestrator's terminal is not meant for desks.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| failed(&format!("{}: {e}", self.context.binary.display())))?;
+        let output = child.stdout.take().ok_or_else(|| failed(&"it has no output"))?;
+        let mut line = String::new();
+        let read = tokio::time::timeout(limit, BufReader::new(output).read_line(&mut line)).await;
+        match read {
+            Err(_) => {
+                let _ = child.kill().await;
+                Err(Error::Failed(format!("the helper of sandboxes gave no answer in {} s", limit.as_secs())))
+            }
+            Ok(Err(e)) => Err(failed(&e)),
+            Ok(Ok(_)) => match serde_json::from_str(&line) {
+                Ok(Answer::Failed(trouble)) => Err(trouble.into()),
+                Ok(answer) => Ok(answer),
+                Err(_) => {
+                    let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
+                    let words = tail(&self.directory.helper_log(), LAST_WORDS);
+                    Err(failed(&format!("it ended without an answer ({status}): {}", words.trim())))
+                }
+            },
+        }
+    }
+
+    pub(super) async fn work(&self, task: Task, lock: &Lock) -> Result<u64> {
+        match self.ask(task, lock, WORK_LIMIT).await? {
+            Answer::Written(bytes) => Ok(bytes),
+            _ => Err(Error::Failed("the helper answered something else".into())),
+        }
+    }
+
+    /// Ends every process of a desk; with a grace it is asked first.
+    pub(super) async fn end(&self, id: &str, desk: &DeskDirectory, grace: Option<Duration>) -> Result<()> {
+        let group = self.group(id);
+        if let Some(running) = desk.running() {
+            if let Some(grace) = grace
+                && running.is_alive()
+            {
+                running.init.signal(Signal::TERM);
+                running.init.gone(grace).await;
+            }
+            if running.init.is_alive() && running.init.is_first_of_its_namespace() {
+                running.init.signal(Signal::KILL);
+            }
+            if let Some(group) = &group {
+                // One that is frozen does not die.
+                let _ = group.thaw();
+            }
+            if !running.init.gone(KILL_LIMIT).await {
+                return Err(Error::Failed(format!(
+                    "the desk's first process, {}, does not end although it was killed; it may wait for a disk",
+                    running.init.pid
+                )));
+            }
+            if !running.keeper.gone(KEEPER_LIMIT).await {
+                running.keeper.signal(Signal::KILL);
+                running.keeper.gone(KILL_LIMIT).await;
+            }
+        }
+        if let Some(group) = group {
+            group.kill();
+        }
+        let _ = std::fs::remove_file(desk.running_file());
+        Ok(())
+    }
+
+    /// Waits until the kernel has let go of the desk's disk.
+    pub(super) async fn released(&self, desk: &DeskDirectory) {
+        let disks: Vec<_> = disks_of(desk);
+        let end = tokio::time::Instant::now() + RELEASE_LIMIT;
+        while !disks.iter().all(|disk| disk::is_free(disk)) {
+            if tokio::time::Instant::now() > end {
+                tracing::warn!(path = %desk.path.display(), "the kernel still holds the disk of a desk that ended");
+                return;
+            }
+            tokio::time::sleep(RELEASE_LOOK).await;
+        }
+    }
+
+    async fn remove_group(&self, id: &str) -> Result<()> {
+        let Some(group) = self.group(id) else { return Ok(()) };
+        blocking(move || group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))).await
+    }
+
+    /// Removes disks that a reset left behind.
+    fn discard_other_disks(&self, desk: &DeskDirectory, record: &Record) {
+        let current = desk.disk(&record.disk);
+        for disk in disks_of(desk).into_iter().filter(|disk| *disk != current) {
+            let _ = self.directory.discard(&disk);
+        }
+    }
+
+    pub(super) fn ids(&self, id: &str) -> Ids {
+        if !self.ability.root {
+            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            return Ids::Single { uid, gid };
+        }
+        if self.ability.mapped.is_ok() { Ids::mapped(&self.context.fleet, id) } else { Ids::shifted() }
+    }
+
+    pub(super) fn group(&self, id: &str) -> Option<Group> {
+        self.ability.groups.limits_memory().then(|| self.ability.groups.group(&self.context.fleet, id))
+    }
+
+    fn limits(&self, spec: &DeskSpec) -> Limits {
+        Limits {
+            cpus: spec.resources.cpus,
+            memory_bytes: spec.resources.memory_mib << 20,
+            processes: self.config.max_processes,
+        }
+    }
+
+    /// What can't be done here is refused before anything is spent.
+    pub(super) fn refuse(&self, spec: &DeskSpec) -> Result<()> {
+        self.refuse_if_impossible()?;
+        let unsupported = |what: &str, reason: &str| {
+            Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() })
+        };
+        if spec.network && self.ability.network.is_none() {
+            return unsupported("a network", "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps");
+        }
+        if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
+            return unsupported("this environment", "names have no `=`, and nothing has a zero byte");
+        }
+        if spec.resources.cpus < 0.01 || spec.resources.memory_mib < 16 {
+            return unsupported("so small a desk", "it needs at least 0.01 CPUs and 16 MiB of memory");
+        }
+        Ok(())
+    }
+
+    fn refuse_if_impossible(&self) -> Result<()> {
+        match &self.ability.refused {
+            Some(reason) => Err(Error::Unavailable { provider: "local", reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the layers lie.
+impl Inner {
+    fn layer_paths(&self, record: &Record) -> Result<Vec<PathBuf>> {
+        let paths = record.layers.iter().map(|layer| match layer {
+            Layer::Template(path) => path.clone(),
+            Layer::Saved(id) => self.directory.layer(id),
+        });
+        let paths: Vec<_> = paths.collect();
+        match paths.iter().find(|path| !path.is_dir()) {
+            Some(missing) => Err(Error::NotFound(format!(
+                "the desk is built on {}, which is gone; a template that is built again does not change its desks, but one that is removed does",
+                missing.display()
+            ))),
+            None => Ok(paths),
+        }
+    }
+}
+
+/// Why a desk that was started does not run any more.
+async fn how_it_ended(desk: &DeskDirectory, running: &Running) -> String {
+    // The keeper notes it; it is the last thing it does.
+    running.keeper.gone(KEEPER_LIMIT).await;
+    let how = desk.ended().map_or_else(|| "its server ended".to_owned(), |ended| ended.how);
+    let words = last_lines(desk, LAST_WORDS);
+    if words.is_empty() { how } else { format!("{how}; its last words were: {}", words.trim().replace('\n', " | ")) }
+}
+
+fn placed_if_running(desk: &DeskDirectory) -> Option<Placed> {
+    desk.running().filter(Running::is_alive).map(|running| placed(desk, &running))
+}
+
+fn placed(desk: &DeskDirectory, running: &Running) -> Placed {
+    let handle = serde_json::json!({ "pid": running.init.pid, "started": running.init.started });
+    Placed { address: Address::Unix { path: desk.socket() }, handle }
+}
+
+/// All disks in a desk's directory; more than one only while it is reset.
+fn disks_of(desk: &DeskDirectory) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(&desk.path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("disk-")).map(|entry| entry.path()).collect()
+}
+
+/// The last lines of this start and the one before.
+fn last_lines(desk: &DeskDirectory, lines: usize) -> String {
+    let text = std::fs::read_to_string(desk.log_before()).unwrap_or_default()
+        + &std::fs::read(desk.log()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    last(&text, lines)
+}
+
+fn tail(path: &Path, lines: usize) -> String {
+    let mut text = String::new();
+    let _ = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    last(&text, lines)
+}
+
+fn last(text: &str, lines: usize) -> String {
+    let all: Vec<_> = text.lines().collect();
+    let from = all.len().saturating_sub(lines);
+    all.get(from..).unwrap_or_default().iter().map(|line| format!("{line}\n")).collect()
+}
+
+pub(super) fn unknown(id: &str) -> Error {
+    Error::NotFound(format!("there is no desk `{id}` on this machine"))
+}
+
+pub(super) fn image_error(e: hotdesk_image::Error) -> Error {
+    match e {
+        hotdesk_image::Error::Full(text) => Error::Full(text),
+        e @ (hotdesk_image::Error::Unknown { .. } | hotdesk_image::Error::NotBuilt { .. }) => Error::NotFound(e.to_string()),
+        e => Error::Failed(e.to_string()),
+    }
+}
+
+/// Work that blocks, away from the tasks that must not.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Failed(format!("a step was broken off: {e}")))?
+}
