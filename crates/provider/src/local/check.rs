@@ -46,8 +46,9 @@ impl Ability {
         Capabilities {
             reset: true,
             snapshot: true,
+            // Asked when it is first needed.
             live_fork: false,
-            live_fork_reason: "not probed".into(),
+            live_fork_reason: String::new(),
             archive: true,
             network: self.network.is_some(),
             cpu_limit: self.groups.limits_cpu(),

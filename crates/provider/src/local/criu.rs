@@ -14,11 +14,15 @@
 //! taken from the new sandbox, mounted there as for any new desk. So nothing of the host, and nothing of the desk that was
 //! saved, is in the saved state; and CRIU has no file system to pack, which would double the time.
 
-pub mod dump;
-pub mod image;
-pub mod restore;
+pub(crate) mod dump;
+pub(crate) mod image;
+mod live;
+pub(crate) mod restore;
+pub(crate) mod talk;
 mod trial;
 mod words;
+
+pub(crate) use live::mend_door;
 
 use std::ffi::OsString;
 use std::io;
@@ -36,9 +40,9 @@ const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A CRIU that works here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Criu {
-    pub program: PathBuf,
-    pub version: String,
+pub(crate) struct Criu {
+    pub(crate) program: PathBuf,
+    pub(crate) version: String,
 }
 
 /// A CRIU with which running desks can be saved and restored here, or the reason why there is none.
@@ -146,6 +150,19 @@ fn key(criu: &Criu) -> io::Result<String> {
     Ok(format!("{} {} {} {}", criu.program.display(), meta.size(), meta.mtime(), boot.trim()))
 }
 
+/// The line about it for people.
+pub(crate) fn check_line(criu: &Result<Criu, String>) -> crate::Check {
+    crate::Check {
+        what: "snapshots and forks of running desks".into(),
+        good: criu.is_ok(),
+        detail: match criu {
+            Ok(criu) => format!("CRIU {} ({})", criu.version, criu.program.display()),
+            Err(reason) => format!("{reason}; snapshots and forks are of files alone"),
+        },
+        fix: criu.is_err().then(|| "scripts/criu".into()),
+    }
+}
+
 /// Words that both commands need.
 fn common_words(images: &Path, work: &Path, log: &str) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
@@ -174,6 +191,15 @@ fn common_words(images: &Path, work: &Path, log: &str) -> Vec<OsString> {
     words
 }
 
+/// For the shell of the script that CRIU runs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Shows a directory as `/run`, in the helper's own namespace of mounts.
+fn show_memory_as_run(memory: Option<&Path>) -> super::sandbox::Outcome<()> {
+    use super::sandbox::Step;
+    memory.map_or(Ok(()), |memory| rustix::mount::mount_bind(memory, "/run")).step(|| "show memory as /run".into())
+}
+
 /// CRIU asks the kernel what it can, which takes 15 ms, and remembers the answer only if `/run` is in memory. Where it is
 /// not, this directory, which is, is shown to it as `/run`.
 fn memory_for_run() -> Option<PathBuf> {
@@ -195,7 +221,9 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        for (version, good) in [("4.1", true), ("4.2.1", true), ("4.10", true), ("5.0", true), ("4.0", false), ("3.17.1", false), ("", false)] {
+        for (version, good) in
+            [("4.1", true), ("4.2.1", true), ("4.10", true), ("5.0", true), ("4.0", false), ("3.17.1", false), ("", false)]
+        {
             assert_eq!(new_enough(version), good, "{version}");
         }
     }

@@ -1,6 +1,7 @@
 //! The steps of a desk's life.
 
 use super::cgroup::{Group, Limits};
+use super::criu::{self, image, restore::Restore};
 use super::directory::{self, DeskDirectory, Layer, Record, Running, trouble};
 use super::disk::{self, Disk};
 use super::ids::{Ids, USER};
@@ -36,8 +37,7 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] =
-    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
+const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 /// Settings that the template brings for its desks.
 const TEMPLATE_SETTINGS: &str = "etc/hotdesk/desk.toml";
 
@@ -56,13 +56,21 @@ impl Inner {
             return Ok(placed);
         }
         progress.stage("making its disk");
+        let restore = self.restore_of(spec).await?;
+        let copy = restore.is_some();
         let (record, new) = match desk.record()? {
+            // Programs and files belong to one moment; those of an attempt that broke off are of a later one.
+            Some(_) if copy => {
+                drop(lock);
+                return Box::pin(self.reset(spec, progress)).await;
+            }
             Some(record) => (record, false),
             None => (self.make(spec).await?, true),
         };
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
-        if new && matches!(started, Err(Error::Full(_))) {
-            // Nothing is left of a desk for which there was no room.
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
+        if new && (matches!(started, Err(Error::Full(_))) || (copy && started.is_err())) {
+            // Nothing is left of a desk for which there was no room, and of a copy that could not be made.
+            self.released(&desk).await;
             let _ = self.directory.discard(&desk.path);
             lock.forget();
         }
@@ -77,7 +85,7 @@ impl Inner {
             return Ok(placed);
         }
         let record = desk.record()?.ok_or_else(|| unknown(&spec.id))?;
-        self.boot(spec, &desk, &record, &lock, progress).await
+        self.boot(spec, &desk, &record, None, &lock, progress).await
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<()> {
@@ -96,6 +104,7 @@ impl Inner {
             drop(lock);
             return self.create(spec, progress).await;
         };
+        let restore = self.restore_of(spec).await?;
         progress.stage("ending its programs");
         let layers = async {
             let guard = self.layers.lock().await;
@@ -110,7 +119,7 @@ impl Inner {
         ended?;
         let record = record?;
         self.remove_group(&spec.id).await?;
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
         self.discard_other_disks(&desk, &record);
         self.forget_unused_layers().await;
         started
@@ -136,6 +145,7 @@ impl Inner {
         let mut found: Vec<Found> = ids
             .filter(|id| self.directory.desk(id).exists())
             .map(|id| {
+                criu::mend_door(&self.directory.desk(&id), &self.directory.lock(&id));
                 let placed = placed_if_running(&self.directory.desk(&id));
                 Found { running: placed.is_some(), id, placed }
             })
@@ -188,6 +198,7 @@ impl Inner {
             }
         }
         self.forget_unused_layers_now();
+        self.forget_unused_memories();
     }
 
     /// Makes the desk's directory, whole or not at all.
@@ -253,12 +264,25 @@ impl Inner {
     }
 
     /// Starts a desk that does not run, and waits until it is ready.
-    async fn boot(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record, lock: &Lock, progress: &Progress) -> Result<Placed> {
-        progress.stage("starting its sandbox");
+    async fn boot(
+        &self,
+        spec: &DeskSpec,
+        desk: &DeskDirectory,
+        record: &Record,
+        restore: Option<Restore>,
+        lock: &Lock,
+        progress: &Progress,
+    ) -> Result<Placed> {
+        progress.stage(if restore.is_some() { "restoring its programs" } else { "starting its sandbox" });
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
         self.hand_over(desk, spec)?;
-        let plan = self.plan(spec, desk, record)?;
+        let mut plan = self.plan(spec, desk, record)?;
+        if let Some(restore) = restore {
+            // Memory belongs to the file that it was loaded from.
+            plan.binary = restore.from.join(image::BINARY);
+            plan.restore = Some(restore);
+        }
         let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
             Ok(Answer::Running(running)) => Ok(running),
             Ok(_) => Err(Error::Failed("the helper answered something else".into())),
@@ -325,8 +349,18 @@ impl Inner {
         env.retain(|name, _| !RESERVED.contains(&name.as_str()));
         let listen = format!("unix:{}", inside::SOCKET);
         let size = format!("{}x{}", spec.screen.width, spec.screen.height);
-        let words =
-            ["/usr/local/bin/hotdesk", "desk", "--listen", &listen, "--token-file", "/run/hotdesk/token", "--size", &size, "--home", &home];
+        let words = [
+            "/usr/local/bin/hotdesk",
+            "desk",
+            "--listen",
+            &listen,
+            "--token-file",
+            "/run/hotdesk/token",
+            "--size",
+            &size,
+            "--home",
+            &home,
+        ];
         let mut command: Vec<String> = words.map(Into::into).to_vec();
         let settings = |layer: &PathBuf| layer.join(TEMPLATE_SETTINGS).is_file();
         if layers.iter().any(settings) {
@@ -341,11 +375,17 @@ impl Inner {
             ids: self.ids(&spec.id),
             group: self.group(&spec.id),
             limits: self.limits(spec),
-            network: self.ability.network.clone().filter(|_| spec.network).map(|tool| Network { tool, blocked: host_addresses() }),
+            network: self
+                .ability
+                .network
+                .clone()
+                .filter(|_| spec.network)
+                .map(|tool| Network { tool, blocked: host_addresses() }),
             binary: self.context.binary.clone(),
             command,
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
+            restore: None,
         })
     }
 
@@ -444,7 +484,10 @@ impl Inner {
 
     async fn remove_group(&self, id: &str) -> Result<()> {
         let Some(group) = self.group(id) else { return Ok(()) };
-        blocking(move || group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))).await
+        blocking(move || {
+            group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))
+        })
+        .await
     }
 
     /// Removes disks that a reset left behind.
@@ -468,21 +511,19 @@ impl Inner {
     }
 
     fn limits(&self, spec: &DeskSpec) -> Limits {
-        Limits {
-            cpus: spec.resources.cpus,
-            memory_bytes: spec.resources.memory_mib << 20,
-            processes: self.config.max_processes,
-        }
+        Limits { cpus: spec.resources.cpus, memory_bytes: spec.resources.memory_mib << 20, processes: self.config.max_processes }
     }
 
     /// What can't be done here is refused before anything is spent.
     pub(super) fn refuse(&self, spec: &DeskSpec) -> Result<()> {
         self.refuse_if_impossible()?;
-        let unsupported = |what: &str, reason: &str| {
-            Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() })
-        };
+        let unsupported =
+            |what: &str, reason: &str| Err(Error::Unsupported { provider: "local", what: what.into(), reason: reason.into() });
         if spec.network && self.ability.network.is_none() {
-            return unsupported("a network", "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps");
+            return unsupported(
+                "a network",
+                "neither slirp4netns nor pasta is installed; `apt-get install -y slirp4netns` helps",
+            );
         }
         if spec.env.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')) {
             return unsupported("this environment", "names have no `=`, and nothing has a zero byte");

@@ -17,11 +17,7 @@ use std::sync::Arc;
 impl Inner {
     pub(super) async fn snapshot(self: Arc<Self>, id: &str, snapshot: &str, memory: bool) -> Result<u64> {
         if memory {
-            return Err(Error::Unsupported {
-                provider: "local",
-                what: "a snapshot of running programs".into(),
-                reason: self.ability.capabilities(Vec::new()).live_fork_reason,
-            });
+            return self.snapshot_running(id, snapshot).await;
         }
         let lock = self.locks.take(&self.directory, id).await?;
         if let Some(done) = directory::read::<SnapshotRecord>(&self.directory.snapshot(snapshot))? {
@@ -69,6 +65,8 @@ impl Inner {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(trouble("remove", &path, &e)),
             _ => {}
         }
+        let memory = self.directory.memory(snapshot);
+        self.directory.discard(&memory).map_err(|e| trouble("remove", &memory, &e))?;
         self.forget_unused_layers().await;
         Ok(())
     }
@@ -132,7 +130,8 @@ impl Inner {
     pub(super) fn layers_of(&self, spec: &DeskSpec) -> Result<Vec<Layer>> {
         if let Some(snapshot) = &spec.snapshot {
             let record: Option<SnapshotRecord> = directory::read(&self.directory.snapshot(&snapshot.id))?;
-            let record = record.ok_or_else(|| Error::NotFound(format!("there is no snapshot `{}` on this machine", snapshot.id)))?;
+            let record =
+                record.ok_or_else(|| Error::NotFound(format!("there is no snapshot `{}` on this machine", snapshot.id)))?;
             return Ok(record.layers);
         }
         let rootfs = self.context.images.rootfs(&spec.template).map_err(image_error)?;

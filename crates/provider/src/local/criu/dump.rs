@@ -33,20 +33,20 @@ const SCRIPT: &str = "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || e
 
 /// The task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Dump {
-    pub criu: PathBuf,
-    pub version: String,
-    pub init: Process,
-    pub ids: Ids,
+pub(crate) struct Dump {
+    pub(crate) criu: PathBuf,
+    pub(crate) version: String,
+    pub(crate) init: Process,
+    pub(crate) ids: Ids,
     /// The desk's directory `run`.
-    pub run: PathBuf,
-    pub token: String,
+    pub(crate) run: PathBuf,
+    pub(crate) token: String,
     /// How its files are saved.
-    pub files: Save,
+    pub(crate) files: Save,
     /// Where the memory goes; does not exist yet.
-    pub to: PathBuf,
+    pub(crate) to: PathBuf,
     /// Files that may be the desk's binary: it is shared with them, else copied.
-    pub binaries: Vec<PathBuf>,
+    pub(crate) binaries: Vec<PathBuf>,
 }
 
 impl Dump {
@@ -71,7 +71,8 @@ impl Dump {
         let running = format!("/proc/{}/exe", self.init.pid);
         let what = || "keep the desk's program".to_owned();
         let (kept, meta) = (self.to.join(image::BINARY), std::fs::metadata(&running).step(what)?);
-        let same = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()));
+        let same =
+            |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()));
         if let Some(path) = self.binaries.iter().find(same)
             && std::fs::hard_link(path, &kept).is_ok()
         {
@@ -84,7 +85,8 @@ impl Dump {
     fn dump(&self, mounts: &[Mount]) -> Outcome<u64> {
         let mut tries = 0;
         loop {
-            talk::freeze(&self.run, &self.token).map_err(|e| self.ended_or(Trouble::new(format!("the desk can't be prepared: {e}"))))?;
+            talk::freeze(&self.run, &self.token)
+                .map_err(|e| self.ended_or(Trouble::new(format!("the desk can't be prepared: {e}"))))?;
             tries += 1;
             match self.dump_once(mounts) {
                 Err(Stopped::Again(_)) if tries < TRIES => std::thread::sleep(PAUSE),
@@ -149,7 +151,9 @@ impl Dump {
         let mut words: Vec<OsString> = vec!["dump".into(), "-t".into(), self.init.pid.to_string().into()];
         words.extend(common_words(&self.to, &self.to, LOG));
         // Connections are closed in the copy, and go on here: nothing is to be held up.
-        words.extend(["--leave-running", "--network-lock", "skip", "--skip-in-flight", "--ghost-limit", LARGEST_DELETED].map(Into::into));
+        words.extend(
+            ["--leave-running", "--network-lock", "skip", "--skip-in-flight", "--ghost-limit", LARGEST_DELETED].map(Into::into),
+        );
         words.extend(["--action-script".into(), script.into()]);
         for mount in mounts {
             words.extend(["--external".into(), format!("mnt[{0}]:{0}", mount.point.display()).into()]);

@@ -17,42 +17,48 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown, symlin
 use std::path::{Path, PathBuf};
 
 /// The name of [`Saved`] in the directory of a saved state; it is written last, so what has it is whole.
-pub const FILE: &str = "saved.json";
+pub(crate) const FILE: &str = "saved.json";
 /// The desk's program.
-pub const BINARY: &str = "hotdesk";
+pub(crate) const BINARY: &str = "hotdesk";
 const FILES: &str = "files";
 
 /// What a restore must know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Saved {
+pub(crate) struct Saved {
     /// Mounts that a restore has to provide.
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     /// The token that the desk's server knows.
-    pub token: String,
-    pub ids: Ids,
+    pub(crate) token: String,
+    pub(crate) ids: Ids,
     /// For the one who wonders why a restore fails after a change of kernel.
-    pub kernel: String,
-    pub version: String,
+    pub(crate) kernel: String,
+    pub(crate) version: String,
+}
+
+impl Saved {
+    pub(crate) fn read(images: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&std::fs::read(images.join(FILE))?)?)
+    }
 }
 
 /// A mount of a desk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
-    pub point: PathBuf,
-    pub folder: bool,
+pub(crate) struct Mount {
+    pub(crate) point: PathBuf,
+    pub(crate) folder: bool,
     /// Its files are in memory and saved with it.
-    pub in_memory: bool,
+    pub(crate) in_memory: bool,
 }
 
 impl Mount {
     /// Mounted over a part of `/proc` or `/sys` in order to hide it.
-    pub fn hides(&self) -> bool {
+    pub(crate) fn hides(&self) -> bool {
         self.point.starts_with("/proc") || self.point.starts_with("/sys")
     }
 }
 
 /// The mounts that CRIU is not to deal with: all but the root, and what only the owner of the namespaces can mount.
-pub fn mounts(pid: i32) -> io::Result<Vec<Mount>> {
+pub(crate) fn mounts(pid: i32) -> io::Result<Vec<Mount>> {
     let text = std::fs::read(format!("/proc/{pid}/mountinfo"))?;
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     Ok(parse(&text)
@@ -100,12 +106,12 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-pub fn kernel() -> String {
+pub(crate) fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
 /// Copies the files of a desk that are in memory. Its processes stand still, so nothing changes under our eyes.
-pub fn save_memory_files(pid: i32, ids: Ids, to: &Path) -> Outcome<()> {
+pub(crate) fn save_memory_files(pid: i32, ids: Ids, to: &Path) -> Outcome<()> {
     let mounts = mounts(pid).step(|| "read the desk's mounts".into())?;
     let files = to.join(FILES);
     crate::local::directory::remove_all(&files).step(|| "make room for files".into())?;
@@ -121,7 +127,7 @@ pub fn save_memory_files(pid: i32, ids: Ids, to: &Path) -> Outcome<()> {
 }
 
 /// Puts the files of the N-th mount where it is mounted now.
-pub fn restore_memory_files(images: &Path, number: usize, ids: Ids, to: &Path) -> io::Result<()> {
+pub(crate) fn restore_memory_files(images: &Path, number: usize, ids: Ids, to: &Path) -> io::Result<()> {
     let from = images.join(FILES).join(number.to_string());
     let Ok(meta) = std::fs::symlink_metadata(&from) else { return Ok(()) };
     copy(&from, to, meta.dev(), &|owner| owner.wrapping_add(ids.uid(0)))
@@ -168,7 +174,7 @@ fn copy(from: &Path, to: &Path, device: u64, owner: &impl Fn(u32) -> u32) -> io:
 
 /// Makes a directory with all of CRIU's files in it, as links, and users of its own: whoever restores from it gets the
 /// processes in a user namespace that maps its users to the host's from `base` on.
-pub fn with_users(images: &Path, to: &Path, base: u32, count: u32) -> io::Result<()> {
+pub(crate) fn with_users(images: &Path, to: &Path, base: u32, count: u32) -> io::Result<()> {
     std::fs::create_dir(to)?;
     for entry in std::fs::read_dir(images)? {
         let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
@@ -216,8 +222,8 @@ mod tests {
     fn users_are_written_as_criu_does() {
         // What CRIU 4.2 wrote for a map of `0 0 65536`.
         let written = [
-            0x19, 0x43, 0x56, 0x54, 0x06, 0x49, 0x47, 0x55, 0x14, 0, 0, 0, 0x0a, 8, 8, 0, 0x10, 0, 0x18, 0x80, 0x80, 4, 0x12, 8, 8, 0,
-            0x10, 0, 0x18, 0x80, 0x80, 4,
+            0x19, 0x43, 0x56, 0x54, 0x06, 0x49, 0x47, 0x55, 0x14, 0, 0, 0, 0x0a, 8, 8, 0, 0x10, 0, 0x18, 0x80, 0x80, 4, 0x12, 8,
+            8, 0, 0x10, 0, 0x18, 0x80, 0x80, 4,
         ];
         assert_eq!(users(0, 65_536), written);
     }

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The server's own name of its socket, in the desk's directory `run`.
-pub const SOCKET: &str = "server.sock";
+pub(crate) const SOCKET: &str = "server.sock";
 /// By which everybody reaches it.
-pub const DOOR: &str = "desk.sock";
+pub(crate) const DOOR: &str = "desk.sock";
 /// Answers come at once; requests of others get half a second to end before.
 const LIMIT: Duration = Duration::from_secs(10);
 /// A server that was just restored on a busy machine.
@@ -23,17 +23,17 @@ const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_ANSWER: u64 = 64 << 10;
 
 /// Ends all connections with the desk. When this returns, none is open.
-pub fn freeze(run: &Path, token: &str) -> io::Result<()> {
+pub(crate) fn freeze(run: &Path, token: &str) -> io::Result<()> {
     post(run, "/v1/freeze", token, "{}")
 }
 
 /// Makes the copy of a desk another desk.
-pub fn thaw(run: &Path, token: &str, thaw: &Thaw) -> io::Result<()> {
+pub(crate) fn thaw(run: &Path, token: &str, thaw: &Thaw) -> io::Result<()> {
     post(run, "/v1/thaw", token, &serde_json::to_string(thaw)?)
 }
 
 /// Lets callers in.
-pub fn open_door(run: &Path) -> io::Result<()> {
+pub(crate) fn open_door(run: &Path) -> io::Result<()> {
     match std::fs::hard_link(run.join(SOCKET), run.join(DOOR)) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         done => done,

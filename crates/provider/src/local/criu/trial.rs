@@ -109,7 +109,8 @@ async fn first_process(process: &mut Child) -> Result<i32, String> {
 }
 
 async fn finish(mut command: Command, log: &Path, done: &str) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.map_err(|e| format!("criu can't be started: {e}"))?;
+    let output =
+        command.stdin(Stdio::null()).kill_on_drop(true).output().await.map_err(|e| format!("criu can't be started: {e}"))?;
     if output.status.success() {
         return Ok(());
     }

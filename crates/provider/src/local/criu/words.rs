@@ -9,7 +9,10 @@ const KNOWN: &[(&str, &str)] = &[
         "nested pid namespace",
         "a program has made namespaces of its own, which can't be saved; a browser does that unless it is started with --no-sandbox",
     ),
-    ("ctty inheritance detected", "a program in a terminal holds /dev/tty, which this CRIU can't save; the one that scripts/criu builds can"),
+    (
+        "ctty inheritance detected",
+        "a program in a terminal holds /dev/tty, which this CRIU can't save; the one that scripts/criu builds can",
+    ),
     ("External socket is used", "a program is connected with something outside the desk"),
     ("Unix socket", "a program is connected with something outside the desk"),
     ("without peer", "a program is connected with something outside the desk"),
@@ -38,6 +41,15 @@ pub(super) fn errors(log: &str) -> Option<String> {
     })
 }
 
+/// Whether another try may go well: somebody was about to come in.
+pub(super) fn may_pass(log: &str) -> bool {
+    ["in-flight", "Dangling connection", "without peer", "External socket"].iter().any(|sign| log.contains(sign))
+}
+
+pub(super) fn is_full(log: &str) -> bool {
+    log.contains("No space left on device") || log.contains("Disk quota exceeded")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +61,8 @@ mod tests {
                    pie: 1: Error (criu/pie/parasite.c:641): can't dump unprivileged task\n\
                    Error (criu/cr-dump.c:1975): Dumping FAILED.\n";
         assert_eq!(errors(log).unwrap(), "can't dump unprivileged task");
-        let log = "Error (criu/namespaces.c:1): Can't dump nested pid namespace for 12\nError (criu/cr-dump.c:1975): Dumping FAILED.\n";
+        let log =
+            "Error (criu/namespaces.c:1): Can't dump nested pid namespace for 12\nError (criu/cr-dump.c:1975): Dumping FAILED.\n";
         assert!(errors(log).unwrap().contains("--no-sandbox"));
         assert_eq!(errors("Warn (x): y\n"), None);
     }

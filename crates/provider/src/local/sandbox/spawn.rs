@@ -54,6 +54,21 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
         let users = user_namespace(plan.ids)?;
         loop_device = mounts::lay(plan, Some(users.as_fd()))?;
     }
+    if let Some(restore) = &plan.restore {
+        let pid = restore.begin(plan)?;
+        let note = |child: &mut Child| {
+            home.back()?;
+            let started = note(plan, &desk, pid, loop_device, pipe)?;
+            restore.finish(plan, pid)?;
+            child.0 = None;
+            Ok(started)
+        };
+        let done = note(&mut Child(Some(pid)));
+        if done.is_err() {
+            let _ = std::fs::remove_file(desk.running_file());
+        }
+        return done;
+    }
     let (ours, theirs) = UnixStream::pair().step(|| "make a pair of sockets".into())?;
     let pid = clone_into(plan.ids, NAMESPACES, || {
         // Else it would hold the other end itself, and never notice that the helper died.
@@ -67,17 +82,9 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
     let done = (|| {
         home.back()?;
         write_maps(pid, plan.ids)?;
-        let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
-        let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
-        let running = Running { init, keeper: own, loop_device };
-        let _ = std::fs::remove_file(desk.ended_file());
-        directory::write(&desk.running_file(), &running).step(|| "note who runs".into())?;
-        let log = desk.network_log();
-        let network = plan.network.as_ref().map(|network| network::Helper::start(&network.tool, pid, plan.ids, &log)).transpose();
-        let network = network.step(|| "start the network".into())?;
-        let keeper = keeper::Keeper::new(plan, &desk, pid, pipe, network)?;
+        let started = note(plan, &desk, pid, loop_device, pipe)?;
         go(ours)?;
-        Ok((running, keeper))
+        Ok(started)
     })();
     match done {
         Ok(done) => {
@@ -89,6 +96,26 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
             Err(trouble)
         }
     }
+}
+
+/// Notes who runs, and gives it a network and a keeper.
+fn note(
+    plan: &Plan,
+    desk: &DeskDirectory,
+    pid: i32,
+    loop_device: Option<u32>,
+    pipe: OwnedFd,
+) -> Outcome<(Running, keeper::Keeper)> {
+    let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
+    let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
+    let running = Running { init, keeper: own, loop_device };
+    let _ = std::fs::remove_file(desk.ended_file());
+    directory::write(&desk.running_file(), &running).step(|| "note who runs".into())?;
+    let log = desk.network_log();
+    let network = plan.network.as_ref().map(|network| network::Helper::start(&network.tool, pid, plan.ids, &log)).transpose();
+    let network = network.step(|| "start the network".into())?;
+    let keeper = keeper::Keeper::new(plan, desk, pid, pipe, network)?;
+    Ok((running, keeper))
 }
 
 /// Lets the first process go on, and hears whether it became the desk.

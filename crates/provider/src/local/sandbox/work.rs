@@ -39,7 +39,7 @@ pub(crate) struct Import {
 }
 
 impl Save {
-    pub(super) fn run(&self) -> Outcome<u64> {
+    pub(crate) fn run(&self) -> Outcome<u64> {
         Err(Trouble::new("not yet"))
     }
 }
