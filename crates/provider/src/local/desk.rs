@@ -37,9 +37,8 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
-/// Settings that the template brings for its desks.
-const TEMPLATE_SETTINGS: &str = "etc/hotdesk/desk.toml";
+const RESERVED: [&str; 6] =
+    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
@@ -276,7 +275,7 @@ impl Inner {
         progress.stage(if restore.is_some() { "restoring its programs" } else { "starting its sandbox" });
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
-        self.hand_over(desk, spec)?;
+        self.hand_over(desk, record, spec)?;
         let mut plan = self.plan(spec, desk, record)?;
         if let Some(restore) = restore {
             // Memory belongs to the file that it was loaded from.
@@ -312,20 +311,24 @@ impl Inner {
         }
     }
 
-    /// The desk's directory `run`, with its token: the desk can read both and change neither.
-    fn hand_over(&self, desk: &DeskDirectory, spec: &DeskSpec) -> Result<()> {
+    /// The desk's directory `run`, with its token and settings: the desk can read them and change none.
+    fn hand_over(&self, desk: &DeskDirectory, record: &Record, spec: &DeskSpec) -> Result<()> {
         let (run, ids) = (desk.run(), self.ids(&spec.id));
         let failed = |e: std::io::Error| trouble("prepare", &run, &e);
-        let token = run.join("token");
         match std::fs::create_dir(&run) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
             _ => {}
         }
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        directory::write_bytes(&token, spec.secret.as_bytes(), if ids.is_rootless() { 0o400 } else { 0o440 }).map_err(failed)?;
         if !ids.is_rootless() {
             std::os::unix::fs::chown(&run, Some(ids.uid(0)), Some(ids.gid(0))).map_err(failed)?;
-            std::os::unix::fs::chown(&token, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
+        }
+        for (name, text) in [("token", &spec.secret), ("desk.toml", &settings(record, spec)?)] {
+            let path = run.join(name);
+            directory::write_bytes(&path, text.as_bytes(), 0o440).map_err(failed)?;
+            if !ids.is_rootless() {
+                std::os::unix::fs::chown(&path, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -350,22 +353,14 @@ impl Inner {
         let listen = format!("unix:{}", inside::SOCKET);
         let size = format!("{}x{}", spec.screen.width, spec.screen.height);
         let words = [
-            "/usr/local/bin/hotdesk",
-            "desk",
-            "--listen",
-            &listen,
-            "--token-file",
-            "/run/hotdesk/token",
-            "--size",
-            &size,
-            "--home",
-            &home,
+            ["/usr/local/bin/hotdesk", "desk"],
+            ["--listen", &listen],
+            ["--token-file", "/run/hotdesk/token"],
+            ["--config", "/run/hotdesk/desk.toml"],
+            ["--size", &size],
+            ["--home", &home],
         ];
-        let mut command: Vec<String> = words.map(Into::into).to_vec();
-        let settings = |layer: &PathBuf| layer.join(TEMPLATE_SETTINGS).is_file();
-        if layers.iter().any(settings) {
-            command.extend(["--config".into(), format!("/{TEMPLATE_SETTINGS}")]);
-        }
+        let command: Vec<String> = words.as_flattened().iter().map(ToString::to_string).collect();
         Ok(Plan {
             id: spec.id.clone(),
             desk: desk.path.clone(),
@@ -558,6 +553,26 @@ impl Inner {
             None => Ok(paths),
         }
     }
+}
+
+/// The template's settings of its desks, with the desk's own environment over them. They are read from the template
+/// itself: what a desk wrote over it may be anything.
+fn settings(record: &Record, spec: &DeskSpec) -> Result<String> {
+    let template = record.layers.iter().find_map(|layer| match layer {
+        Layer::Template(path) => Some(path.join(hotdesk_image::DESK_SETTINGS.trim_start_matches('/'))),
+        Layer::Saved(_) => None,
+    });
+    let mut table = match template.map(|path| (std::fs::read_to_string(&path), path)) {
+        Some((Ok(text), path)) => {
+            toml::from_str(&text).map_err(|e| Error::Failed(format!("{} can't be understood: {e}", path.display())))?
+        }
+        _ => toml::Table::new(),
+    };
+    let env = table.entry("env").or_insert_with(|| toml::Table::new().into());
+    if let Some(env) = env.as_table_mut() {
+        env.extend(spec.env.iter().map(|(name, value)| (name.clone(), value.clone().into())));
+    }
+    toml::to_string(&table).map_err(|e| Error::Failed(format!("the desk's settings can't be written: {e}")))
 }
 
 /// Why a desk that was started does not run any more.
