@@ -247,8 +247,8 @@ fn directory(tree: BorrowedFd<'_>, path: &str, mode: u32) -> Outcome<OwnedFd> {
             Err(e) => return Err(e).step(what),
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        at =
-            rustix::fs::openat2(&at, part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS).step(what)?;
+        at = rustix::fs::openat2(&at, part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+            .step(what)?;
     }
     Ok(at)
 }
