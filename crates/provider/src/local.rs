@@ -8,6 +8,7 @@
 //! `running.json` names runs, whoever started it. Whoever changes a desk holds its lock; the helper inherits it,
 //! so a helper that outlives its orchestrator is waited for.
 
+mod archive;
 mod cgroup;
 mod check;
 mod criu;
@@ -20,6 +21,7 @@ mod lock;
 mod network;
 mod process;
 pub mod sandbox;
+mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;

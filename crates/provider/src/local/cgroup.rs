@@ -17,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Processes stop when they return from the kernel; one that waits for a disk takes as long as the disk.
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 
+const TRIES: usize = 5;
+
 /// What a group may use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
@@ -82,10 +84,6 @@ impl Trees {
         self.v2.is_some() || self.v1.pids.is_some()
     }
 
-    pub(crate) fn can_freeze(&self) -> bool {
-        self.v2.is_some() || self.v1.freezer.is_some()
-    }
-
     pub(crate) fn describe(&self) -> &'static str {
         match (self.v2.is_some(), self.v1.memory.is_some()) {
             (true, _) => "version 2",
@@ -116,8 +114,19 @@ pub(crate) struct Group {
 impl Group {
     /// Makes the group, or brings the limits of one that exists up to date.
     pub(crate) fn make(&self, limits: &Limits) -> io::Result<()> {
-        self.trees.v1.make(&self.name, limits)?;
-        self.trees.v2.as_ref().map_or(Ok(()), |tree| v2::make(tree, &self.name, limits))
+        let make = || {
+            self.trees.v1.make(&self.name, limits)?;
+            self.trees.v2.as_ref().map_or(Ok(()), |tree| v2::make(tree, &self.name, limits))
+        };
+        // The last desk of a fleet takes the fleet's group with it, perhaps in this moment.
+        let mut made = make();
+        for _ in 0..TRIES {
+            match &made {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => made = make(),
+                _ => break,
+            }
+        }
+        made
     }
 
     /// Moves a process in, and with it all that it starts.
@@ -191,6 +200,11 @@ impl Group {
                         self.kill();
                         std::thread::sleep(LOOK);
                     }
+                }
+            }
+            for above in directory.ancestors().skip(1).take(2) {
+                if std::fs::remove_dir(above).is_err() {
+                    break; // Others are in it.
                 }
             }
         }

@@ -47,7 +47,7 @@ pub(crate) struct Criu {
 
 /// A CRIU with which running desks can be saved and restored here, or the reason why there is none.
 /// What was found to work is remembered in `data` until the next boot.
-pub async fn available(data: &Path) -> Result<Criu, String> {
+pub(crate) async fn available(data: &Path) -> Result<Criu, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("saving running programs needs root".into());
     }

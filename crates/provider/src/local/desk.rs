@@ -37,8 +37,7 @@ const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
-const RESERVED: [&str; 6] =
-    ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
+const RESERVED: [&str; 6] = ["HOTDESK_LISTEN", "HOTDESK_OPEN", "HOTDESK_TOKEN", "HOTDESK_TOKEN_FILE", "LISTEN_FDS", "LISTEN_PID"];
 
 impl Inner {
     pub(super) async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
@@ -188,8 +187,12 @@ impl Inner {
             }
         }
         for id in self.ability.groups.group(&self.context.fleet, "").below() {
-            let desk = self.directory.desk(&id);
-            if !desk.path.exists() && disk::is_free(&self.directory.lock(&id)) {
+            if !disk::is_free(&self.directory.lock(&id)) {
+                continue;
+            }
+            // Whoever made its programs stand still is gone.
+            let _ = self.group(&id).map(|group| group.thaw());
+            if !self.directory.desk(&id).path.exists() {
                 tracing::warn!(desk = id, "processes of a desk that is gone are ended");
                 if let Some(group) = self.group(&id) {
                     let _ = group.remove();

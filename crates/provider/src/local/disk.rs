@@ -11,13 +11,15 @@
 
 use super::directory::{Directory, is_full, trouble};
 use crate::{Error, Result};
-use linux_raw_sys::loop_device::{LO_FLAGS_AUTOCLEAR, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, loop_config};
+use linux_raw_sys::loop_device::{
+    LO_FLAGS_AUTOCLEAR, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, LOOP_GET_STATUS64, loop_config, loop_info64,
+};
 use rustix::fs::{FlockOperation, SeekFrom, flock, seek};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -200,7 +202,8 @@ pub(crate) fn is_free(path: &Path) -> bool {
 /// A loop device with a file behind it, which goes when its last mount does.
 pub(crate) struct Loop {
     pub(crate) number: u32,
-    device: File,
+    /// Open until it is mounted, or it would go at once.
+    _device: File,
 }
 
 impl Loop {
@@ -232,7 +235,7 @@ impl Loop {
             config.info.lo_flags = LO_FLAGS_AUTOCLEAR as u32;
             // SAFETY: the request takes a pointer to this structure, which lives until it returns.
             match unsafe { nix::libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE.into(), &raw const config) } {
-                0 => return Ok(Self { number, device }),
+                0 => return Ok(Self { number, _device: device }),
                 _ => match io::Error::last_os_error() {
                     e if e.raw_os_error() == Some(nix::libc::EBUSY) => continue,
                     e => return Err(e),
@@ -240,11 +243,6 @@ impl Loop {
             }
         }
         Err(io::Error::other("no loop device is free"))
-    }
-
-    /// The device, to be kept open until it is mounted.
-    pub(crate) fn device(&self) -> &File {
-        &self.device
     }
 }
 
@@ -281,12 +279,21 @@ pub(crate) fn loops_work(directory: &Directory) -> std::result::Result<(), Strin
     })
 }
 
-/// Writes everything of a mounted file system to its disk.
-pub(crate) fn sync(mount: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the descriptor is open as long as it is borrowed.
-    match unsafe { nix::libc::syncfs(mount.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+/// Whether that file, and no other, is behind a loop device.
+pub(crate) fn is_behind(number: u32, image: &Path) -> bool {
+    let asked = (|| {
+        let device = File::open(format!("/dev/loop{number}"))?;
+        // SAFETY: a structure of numbers, for which all zeros is a valid value.
+        let mut info: loop_info64 = unsafe { std::mem::zeroed() };
+        // SAFETY: the request fills this structure, which lives until it returns.
+        match unsafe { nix::libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64.into(), &raw mut info) } {
+            0 => Ok(info),
+            _ => Err(io::Error::last_os_error()),
+        }
+    })();
+    match (asked, std::fs::metadata(image)) {
+        (Ok(info), Ok(image)) => info.lo_inode == image.ino() && info.lo_device == image.dev(),
+        _ => false,
     }
 }
 

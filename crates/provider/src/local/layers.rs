@@ -6,12 +6,13 @@
 
 use super::Inner;
 use super::desk::{blocking, image_error, unknown};
-use super::directory::{self, Layer, Record, Running, SnapshotRecord, trouble};
+use super::directory::{self, DeskDirectory, Layer, Record, Running, SnapshotRecord, trouble};
+use super::disk::SMALLEST_MIB;
 use super::sandbox::Task;
-use super::sandbox::work::{Export, Import, Save};
+use super::sandbox::work::{Export, Import, Save, Source};
 use crate::{DeskSpec, Error, Result};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Inner {
@@ -30,16 +31,15 @@ impl Inner {
         let layer = self.directory.layer(snapshot);
         let unnamed = self.directory.trash();
         let save = Save {
-            stage: self.directory.stage(),
-            desk: desk.path.clone(),
-            disk: record.disk.clone(),
-            ids: self.ids(id),
+            from: self.source(id, &desk, &record),
             loop_device: running.as_ref().and_then(|running| running.loop_device),
             // While its programs stand still, what is copied is of one moment.
             group: self.group(id).filter(|_| running.is_some()),
             to: unnamed.clone(),
         };
         let saved = self.work(Task::Save(save), &lock).await;
+        // If the helper died, its programs still stand still.
+        let _ = self.group(id).map(|group| group.thaw());
         let size_bytes = match saved {
             Ok(size) => size,
             Err(e) => {
@@ -87,14 +87,7 @@ impl Inner {
         if desk.running().is_some_and(|running| running.is_alive()) {
             return Err(Error::Failed(format!("the desk `{id}` runs; stop it before it is packed")));
         }
-        let export = Export {
-            stage: self.directory.stage(),
-            desk: desk.path.clone(),
-            disk: record.disk.clone(),
-            ids: self.ids(id),
-            layers: self.saved_layers(&record),
-            to: to.to_owned(),
-        };
+        let export = Export { from: self.source(id, &desk, &record), layers: self.saved_layers(&record), to: ours(to) };
         self.work(Task::Export(export), &lock).await.map(drop)
     }
 
@@ -110,11 +103,9 @@ impl Inner {
         let record = self.make_unnamed(spec).await?;
         let unnamed = self.unnamed(&spec.id);
         let import = Import {
-            stage: self.directory.stage(),
-            desk: unnamed.path.clone(),
-            disk: record.disk.clone(),
-            ids: self.ids(&spec.id),
-            from: from.to_owned(),
+            to: self.source(&spec.id, &unnamed, &record),
+            from: ours(from),
+            limit: spec.resources.disk_mib.max(SMALLEST_MIB) << 20,
         };
         let done = self.work(Task::Import(import), &lock).await;
         // The disk is let go before the directory gets its name, so that the desk can be started at once.
@@ -124,6 +115,10 @@ impl Inner {
             let _ = self.directory.discard(&unnamed.path);
         }
         named
+    }
+
+    pub(super) fn source(&self, id: &str, desk: &DeskDirectory, record: &Record) -> Source {
+        Source { desk: desk.path.clone(), disk: record.disk.clone(), ids: self.ids(id), stage: self.directory.stage() }
     }
 
     /// What a new desk is built on, the uppermost first.
@@ -138,7 +133,7 @@ impl Inner {
         Ok(vec![Layer::Template(rootfs.path)])
     }
 
-    fn saved_layers(&self, record: &Record) -> Vec<std::path::PathBuf> {
+    fn saved_layers(&self, record: &Record) -> Vec<PathBuf> {
         let saved = record.layers.iter().filter_map(|layer| match layer {
             Layer::Saved(id) => Some(self.directory.layer(id)),
             Layer::Template(_) => None,
@@ -184,5 +179,13 @@ impl Inner {
             Layer::Template(_) => None,
         });
         Some(saved.collect())
+    }
+}
+
+/// A path as the helper sees it: `/proc/self` is somebody else there.
+fn ours(path: &Path) -> PathBuf {
+    match path.strip_prefix("/proc/self") {
+        Ok(rest) => Path::new("/proc").join(std::process::id().to_string()).join(rest),
+        Err(_) => path.to_owned(),
     }
 }

@@ -109,7 +109,12 @@ impl Stat {
         let fields: Vec<_> = rest.split_whitespace().collect();
         let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
         let ticks = (11..15).filter_map(number).sum();
-        Some(Self { dead: matches!(*fields.first()?, "Z" | "X" | "x"), started: number(19)?, ticks, pages: number(21).unwrap_or(0) })
+        Some(Self {
+            dead: matches!(*fields.first()?, "Z" | "X" | "x"),
+            started: number(19)?,
+            ticks,
+            pages: number(21).unwrap_or(0),
+        })
     }
 }
 

@@ -111,6 +111,63 @@ pub(crate) fn open(fleet: &str, folder: &Path, config: Config) -> Local {
     Local::new(context, config).expect("the provider works here")
 }
 
+/// What is left on the machine of a desk that is gone: processes, mounts, groups, loop devices.
+pub(crate) fn leftovers(place: &Place, pid: i32) -> Vec<String> {
+    let mut left = Vec::new();
+    let data = place.folder.path().to_string_lossy().into_owned();
+    if Path::new(&format!("/proc/{pid}")).exists() {
+        left.push(format!("process {pid}"));
+    }
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+        if words.contains(&data) || String::from_utf8_lossy(&read("cgroup")).contains(&format!("/{}/", place.fleet)) {
+            left.push(format!("process {pid}: {words}"));
+        }
+        if String::from_utf8_lossy(&read("mountinfo")).contains(&data) {
+            left.push(format!("mounts of process {pid}: {words}"));
+        }
+    }
+    for entry in std::fs::read_dir("/sys/block").unwrap().flatten() {
+        let behind = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if behind.contains(&data) {
+            left.push(format!("{}: {behind}", entry.file_name().to_string_lossy()));
+        }
+    }
+    for tree in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        if tree.path().join("hotdesk").join(&place.fleet).exists() {
+            left.push(format!("group in {}", tree.path().display()));
+        }
+    }
+    left
+}
+
+/// A small file system, in a namespace that every thread of the test sees; gone with it.
+pub(crate) struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    pub(crate) fn mount(mib: u32) -> Self {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let options = format!("size={mib}m");
+        let status = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder.path()).status();
+        assert!(status.unwrap().success(), "a tmpfs can be mounted");
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
 /// A running desk.
 pub(crate) struct Desk {
     pub(crate) door: Door,
@@ -135,7 +192,10 @@ impl Desk {
         let body = json!({ "command": ["sh", "-c", format!("exec 2>&1; {script}")], "shell": false });
         let (status, answer) = self.ask("POST", "/execute", &body).await;
         assert_eq!(status, 200, "{answer}");
-        Output { code: answer["returncode"].as_i64().unwrap_or(-1), text: answer["output"].as_str().unwrap_or_default().trim().into() }
+        Output {
+            code: answer["returncode"].as_i64().unwrap_or(-1),
+            text: answer["output"].as_str().unwrap_or_default().trim().into(),
+        }
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {

@@ -40,8 +40,7 @@ impl Trees {
 
     /// Each tree once, although one may hold two controllers.
     pub(super) fn all(&self) -> Vec<&PathBuf> {
-        let mut all: Vec<_> =
-            [&self.memory, &self.cpu, &self.cpuacct, &self.pids, &self.freezer].into_iter().flatten().collect();
+        let mut all: Vec<_> = [&self.memory, &self.cpu, &self.cpuacct, &self.pids, &self.freezer].into_iter().flatten().collect();
         all.sort();
         all.dedup();
         all

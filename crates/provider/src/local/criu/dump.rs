@@ -9,7 +9,6 @@ use crate::local::directory;
 use crate::local::disk;
 use crate::local::ids::Ids;
 use crate::local::process::Process;
-use crate::local::sandbox::spawn::private_mounts;
 use crate::local::sandbox::work::Save;
 use crate::local::sandbox::{Outcome, Step, Trouble};
 use serde::{Deserialize, Serialize};
@@ -52,12 +51,12 @@ pub(crate) struct Dump {
 impl Dump {
     /// Saves everything; bytes that it takes.
     pub(crate) fn run(&self) -> Outcome<u64> {
-        private_mounts()?;
+        let upper = self.files.upper()?;
         directory::make_private(&self.to).step(|| format!("make {}", self.to.display()))?;
         self.keep_binary()?;
         let mounts = image::mounts(self.init.pid).step(|| "read the desk's mounts".into())?;
         let door = Door::close(&self.run)?;
-        let files = self.dump(&mounts);
+        let files = self.dump(&mounts, &upper);
         drop(door);
         let files = files?;
         let saved =
@@ -82,13 +81,13 @@ impl Dump {
         Ok(())
     }
 
-    fn dump(&self, mounts: &[Mount]) -> Outcome<u64> {
+    fn dump(&self, mounts: &[Mount], upper: &Path) -> Outcome<u64> {
         let mut tries = 0;
         loop {
             talk::freeze(&self.run, &self.token)
                 .map_err(|e| self.ended_or(Trouble::new(format!("the desk can't be prepared: {e}"))))?;
             tries += 1;
-            match self.dump_once(mounts) {
+            match self.dump_once(mounts, upper) {
                 Err(Stopped::Again(_)) if tries < TRIES => std::thread::sleep(PAUSE),
                 Err(Stopped::Again(trouble) | Stopped::For(trouble)) => return Err(self.ended_or(trouble)),
                 Ok(files) => return Ok(files),
@@ -101,7 +100,7 @@ impl Dump {
         if self.init.is_alive() { trouble } else { Trouble::new("the desk ended while it was saved") }
     }
 
-    fn dump_once(&self, mounts: &[Mount]) -> Result<u64, Stopped> {
+    fn dump_once(&self, mounts: &[Mount], upper: &Path) -> Result<u64, Stopped> {
         let (mut reached, tell) = std::io::pipe().step(|| "make a pipe".into())?;
         let (wait, mut go_on) = std::io::pipe().step(|| "make a pipe".into())?;
         let script = self.to.join("hold");
@@ -122,7 +121,7 @@ impl Dump {
         drop((tell, wait));
         // A byte if everything stands still, the end of the pipe if CRIU ended before that.
         let held = matches!(reached.read(&mut [0]), Ok(1));
-        let files = if held { self.save_files() } else { Ok(0) };
+        let files = if held { self.save_files(upper) } else { Ok(0) };
         if held && files.is_ok() {
             let _ = go_on.write_all(b"go\n");
         }
@@ -140,11 +139,11 @@ impl Dump {
     }
 
     /// While nothing moves.
-    fn save_files(&self) -> Outcome<u64> {
+    fn save_files(&self, upper: &Path) -> Outcome<u64> {
         image::save_memory_files(self.init.pid, self.ids, &self.to)?;
         // A try before this one may have left its copy.
         directory::remove_all(&self.files.to).step(|| format!("remove {}", self.files.to.display()))?;
-        self.files.run()
+        self.files.copy(upper)
     }
 
     fn words(&self, mounts: &[Mount], script: &Path) -> Vec<OsString> {

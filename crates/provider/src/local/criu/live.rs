@@ -53,10 +53,7 @@ impl Inner {
             run: desk.run(),
             token: token.trim().to_owned(),
             files: Save {
-                stage: self.directory.stage(),
-                desk: desk.path.clone(),
-                disk: record.disk.clone(),
-                ids: self.ids(id),
+                from: self.source(id, &desk, &record),
                 loop_device: running.loop_device,
                 // CRIU holds its processes.
                 group: None,

@@ -30,7 +30,13 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(plan: &Plan, desk: &DeskDirectory, init: i32, pipe: OwnedFd, network: Option<network::Helper>) -> Outcome<Self> {
+    pub(crate) fn new(
+        plan: &Plan,
+        desk: &DeskDirectory,
+        init: i32,
+        pipe: OwnedFd,
+        network: Option<network::Helper>,
+    ) -> Outcome<Self> {
         let pid = Pid::from_raw(init).ok_or_else(|| super::Trouble::new("the sandbox has no process"))?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).step(|| "watch the sandbox".into())?;
         let _ = std::fs::rename(desk.log(), desk.log_before());

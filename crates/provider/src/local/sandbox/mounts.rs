@@ -49,9 +49,7 @@ const BUSY_LOOK: Duration = Duration::from_millis(2);
 /// Lays the tree at `STAGE/root` and makes it the working directory. The number of the loop device, if there is one.
 /// With `users`, the layers are shifted by that namespace.
 pub(crate) fn lay(plan: &Plan, users: Option<BorrowedFd<'_>>) -> Outcome<Option<u32>> {
-    let stage = &plan.stage;
-    mount("hotdesk", stage, "tmpfs", MountFlags::NODEV, Some(c"mode=0755,size=1m")).step(|| "mount the stage".into())?;
-    std::env::set_current_dir(stage).step(|| "enter the stage".into())?;
+    enter_stage(&plan.stage)?;
     let shift = users.filter(|_| matches!(plan.ids, Ids::Mapped { .. }));
     let loop_device = lay_disk(&plan.desk, &plan.disk, plan.ids, shift)?;
     // Overlays make files as whoever mounted them; on shifted layers that must be somebody whom they know.
@@ -67,6 +65,12 @@ pub(crate) fn lay(plan: &Plan, users: Option<BorrowedFd<'_>>) -> Outcome<Option<
     run(plan, root.as_fd())?;
     binary(plan, root.as_fd())?;
     Ok(loop_device)
+}
+
+/// Covers the stage with a small file system of its own and enters it.
+pub(crate) fn enter_stage(stage: &Path) -> Outcome<()> {
+    mount("hotdesk", stage, "tmpfs", MountFlags::NODEV, Some(c"mode=0755,size=1m")).step(|| "mount the stage".into())?;
+    std::env::set_current_dir(stage).step(|| "enter the stage".into())
 }
 
 /// Mounts the disk at `disk` of the working directory, its directories `upper` and `work` made.
@@ -129,7 +133,7 @@ fn overlay(plan: &Plan, shift: Option<BorrowedFd<'_>>) -> Outcome<()> {
         lower.push(name);
     }
     std::fs::create_dir("root").step(|| "make a place for the root".into())?;
-    let common = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work,metacopy=off", lower.join(":"));
+    let common = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work,metacopy=off,redirect_dir=off", lower.join(":"));
     // With an index and handles a saved desk can be restored that watches files; not every layer can have them.
     let choices = match plan.ids {
         Ids::Single { .. } => vec![format!("{common},userxattr")],
@@ -247,8 +251,8 @@ fn directory(tree: BorrowedFd<'_>, path: &str, mode: u32) -> Outcome<OwnedFd> {
             Err(e) => return Err(e).step(what),
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        at = rustix::fs::openat2(&at, part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
-            .step(what)?;
+        at =
+            rustix::fs::openat2(&at, part, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS).step(what)?;
     }
     Ok(at)
 }
