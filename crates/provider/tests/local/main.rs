@@ -3,4 +3,5 @@
 //! These tests need root, the template `bare` (built when it is missing) and the `hotdesk` binary.
 
 mod life;
+mod live;
 mod place;

@@ -76,6 +76,14 @@ async fn save_and_restore(criu: &Criu, folder: &Path) -> Result<(), String> {
 fn in_own_mounts(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).stdin(Stdio::null()).kill_on_drop(true);
+    // What whoever started us left open for everybody leads out of the trial.
+    // SAFETY: one plain system call between fork and exec, which sets a flag.
+    unsafe {
+        command.pre_exec(|| {
+            nix::libc::syscall(nix::libc::SYS_close_range, 3, nix::libc::c_uint::MAX, nix::libc::CLOSE_RANGE_CLOEXEC);
+            Ok(())
+        });
+    }
     command
 }
 
