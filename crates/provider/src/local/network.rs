@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -222,11 +223,8 @@ fn spawn(tool: &Tool, users: &OwnedFd, network: &OwnedFd, ids: Ids, log: &Path) 
     let (ours, alive) = io::pipe()?;
     let log = File::options().create(true).write(true).truncate(true).open(log)?;
     command.stdin(ours).stdout(Stdio::null()).stderr(log).env_clear().current_dir("/");
-    if !ids.is_rootless() {
-        command.uid(ids.uid(0)).gid(ids.gid(0));
-    }
-    // SAFETY: between fork and exec only plain system calls are made.
-    unsafe { command.pre_exec(restrict) };
+    // SAFETY: this process has one thread, so nothing is locked in the child.
+    unsafe { command.pre_exec(move || restrict(ids)) };
     for namespace in [users, network] {
         rustix::io::fcntl_setfd(namespace, rustix::io::FdFlags::empty())?;
     }
@@ -241,14 +239,39 @@ fn own_path(file: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// No new rights, and no log without end.
-fn restrict() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+/// Nobody on the host, no new rights, and no log without end.
+fn restrict(ids: Ids) -> io::Result<()> {
+    use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
     setrlimit(Resource::Fsize, Rlimit { current: Some(LONGEST_LOG), maximum: Some(LONGEST_LOG) })?;
     // SAFETY: sets how the signal of that limit is treated, before any other thread exists.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    rustix::thread::set_no_new_privs(true)?;
-    Ok(())
+    if !ids.is_rootless() {
+        open_tunnels()?;
+        let (uid, gid) = (Uid::from_raw(ids.uid(0)), Gid::from_raw(ids.gid(0)));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    }
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
+/// The device of tunnels is open to everybody where `udev` is; elsewhere the helper gets one of its own, in a namespace
+/// of its own.
+fn open_tunnels() -> io::Result<()> {
+    use rustix::fs::{FileType, Mode, chmod, makedev, mknodat};
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    const TUNNELS: &str = "/dev/net/tun";
+    const OPEN: u32 = 0o666;
+    if std::fs::metadata(TUNNELS).is_ok_and(|meta| meta.mode() & OPEN == OPEN) {
+        return Ok(());
+    }
+    // SAFETY: there is one thread.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
+    // What the host unmounts is unmounted here too.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    mount("none", "/dev/net", "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, Some(c"size=4k,mode=0755"))?;
+    mknodat(rustix::fs::CWD, TUNNELS, FileType::CharacterDevice, Mode::from_raw_mode(OPEN), makedev(10, 200))?;
+    Ok(chmod(TUNNELS, Mode::from_raw_mode(OPEN))?)
 }
 
 #[cfg(test)]

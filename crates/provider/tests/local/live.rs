@@ -2,6 +2,10 @@
 
 use crate::place::{Desk, Place, leftovers};
 use hotdesk_provider::{DeskSpec, Error, Progress, Provider, SnapshotRef};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,13 +41,31 @@ impl Desk {
         self.sh("rm -f /tmp/answer; touch /tmp/ask; until [ -s /tmp/answer ]; do sleep 0.01; done; cat /tmp/answer").await.text
     }
 
-    async fn clipboard(&self) -> Value {
-        self.ask("GET", "/v1/clipboard", &Value::Null).await.1["text"].clone()
+    async fn clipboard(&self) -> String {
+        String::from_utf8(self.bytes("GET", "/v1/clipboard", "").await).unwrap()
     }
 
     async fn copy_text(&self, text: &str) {
-        let (status, answer) = self.ask("PUT", "/v1/clipboard", &json!({ "text": text })).await;
-        assert!(status < 300, "{status} {answer}");
+        self.bytes("PUT", "/v1/clipboard", text).await;
+    }
+
+    async fn bytes(&self, method: &str, path: &str, text: &str) -> Vec<u8> {
+        let stream = self.door.address.connect().await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "desk")
+            .header("authorization", format!("Bearer {}", self.door.secret))
+            .header("content-type", "text/plain")
+            .body(Full::new(Bytes::from(text.to_owned())))
+            .unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes().to_vec();
+        assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
+        body
     }
 }
 

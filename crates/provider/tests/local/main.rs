@@ -2,6 +2,10 @@
 //!
 //! These tests need root, the template `bare` (built when it is missing) and the `hotdesk` binary.
 
+mod crowd;
+mod isolation;
 mod life;
 mod live;
+mod network;
 mod place;
+mod rootless;

@@ -115,7 +115,9 @@ pub(crate) fn open(fleet: &str, folder: &Path, config: Config) -> Local {
 pub(crate) fn leftovers(place: &Place, pid: i32) -> Vec<String> {
     let mut left = Vec::new();
     let data = place.folder.path().to_string_lossy().into_owned();
-    if Path::new(&format!("/proc/{pid}")).exists() {
+    // A dead one that the machine's first process has not reaped yet is gone.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if !status.is_empty() && !status.contains("State:\tZ") {
         left.push(format!("process {pid}"));
     }
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -143,6 +145,17 @@ pub(crate) fn leftovers(place: &Place, pid: i32) -> Vec<String> {
     left
 }
 
+/// The children of a process, with their names.
+pub(crate) fn children(pid: i32) -> Vec<(i32, String)> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    all.filter_map(|child| {
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned());
+        (field("PPid:")? == pid.to_string()).then(|| (child, field("Name:").unwrap_or_default()))
+    })
+    .collect()
+}
+
 /// A small file system, in a namespace that every thread of the test sees; gone with it.
 pub(crate) struct SmallDisk {
     folder: tempfile::TempDir,
@@ -152,7 +165,8 @@ impl SmallDisk {
     pub(crate) fn mount(mib: u32) -> Self {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let options = format!("size={mib}m");
-        let status = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder.path()).status();
+        let status =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder.path()).status();
         assert!(status.unwrap().success(), "a tmpfs can be mounted");
         Self { folder }
     }

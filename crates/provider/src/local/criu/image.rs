@@ -174,14 +174,20 @@ fn copy(from: &Path, to: &Path, device: u64, owner: &impl Fn(u32) -> u32) -> io:
 
 /// Makes a directory with all of CRIU's files in it, as links, and users of its own: whoever restores from it gets the
 /// processes in a user namespace that maps its users to the host's from `base` on.
+///
+/// CRIU reads some of them as the new namespace's root, who is nobody on the host: so everybody may read them who gets this
+/// far, which the directories above let nobody.
 pub(crate) fn with_users(images: &Path, to: &Path, base: u32, count: u32) -> io::Result<()> {
     std::fs::create_dir(to)?;
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))?;
     for entry in std::fs::read_dir(images)? {
         let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
         if name.to_string_lossy().starts_with("userns-") {
             std::fs::write(to.join(&name), users(base, count))?;
+            std::fs::set_permissions(to.join(&name), std::fs::Permissions::from_mode(0o644))?;
         } else if name.to_string_lossy().ends_with(".img") {
-            symlink(std::path::absolute(path)?, to.join(&name))?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+            std::fs::hard_link(&path, to.join(&name))?;
         }
     }
     Ok(())

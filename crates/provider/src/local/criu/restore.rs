@@ -19,6 +19,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The new namespace's root, who is nobody on the host, must reach the mounts that it takes; the stage lies where nobody gets.
+/// In the helper's namespace another place is as good; one of these is on every system.
+const YARDS: [&str; 5] = ["/mnt", "/media", "/srv", "/opt", "/tmp"];
 const LOG: &str = "restore.log";
 /// CRIU writes the number of the first process there.
 const PID: &str = "pid";
@@ -57,11 +60,12 @@ impl Restore {
         };
         image::with_users(&self.from, &images, base, COUNT).step(|| "prepare the saved state".into())?;
         std::env::set_current_dir(&plan.stage).step(|| "enter the stage".into())?;
-        let externals = self.take_apart(plan, saved)?;
+        let yard = YARDS.iter().map(Path::new).find(|path| path.is_dir()).ok_or_else(|| Trouble::new("there is no /mnt"))?;
+        let externals = self.take_apart(plan, saved, yard)?;
         let mut words: Vec<OsString> = vec!["restore".into()];
         words.extend(common_words(&images, work, LOG));
         words.extend(["--restore-detached", "--restore-sibling", "--skip-file-rwx-check", "--pidfile", PID].map(Into::into));
-        words.extend(["--root".into(), plan.stage.join("clean").into()]);
+        words.extend(["--root".into(), yard.join("clean").into()]);
         for (point, source) in externals {
             let mut value = OsString::from(format!("mnt[{}]:", point.display()));
             value.push(source);
@@ -90,14 +94,16 @@ impl Restore {
     }
 
     /// Each mount by itself, with the files that were in it.
-    fn take_apart(&self, plan: &Plan, saved: &Saved) -> Outcome<Vec<(PathBuf, PathBuf)>> {
+    fn take_apart(&self, plan: &Plan, saved: &Saved, yard: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
         let what = || "take the stage apart".to_owned();
-        for name in ["clean", "hidden", "parts"] {
-            std::fs::create_dir(name).step(what)?;
+        mount("hotdesk", yard, "tmpfs", MountFlags::NODEV, Some(c"mode=0755,size=1m")).step(what)?;
+        let (clean, hidden) = (yard.join("clean"), yard.join("hidden"));
+        for path in [&clean, &hidden] {
+            std::fs::create_dir(path).step(what)?;
         }
-        mount_bind("root", "clean").step(what)?;
+        mount_bind("root", &clean).step(what)?;
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("tmpfs", "hidden", "tmpfs", flags, Some(c"size=0,nr_inodes=2,mode=0555")).step(what)?;
+        mount("tmpfs", &hidden, "tmpfs", flags, Some(c"size=0,nr_inodes=2,mode=0555")).step(what)?;
         let mut externals = Vec::new();
         for (number, mount) in saved.mounts.iter().enumerate() {
             let place = Path::new("root").join(mount.point.strip_prefix("/").unwrap_or(&mount.point));
@@ -107,13 +113,13 @@ impl Restore {
             }
             let source = match (mount.hides(), mount.folder) {
                 (false, _) => place,
-                (true, true) => "hidden".into(),
+                (true, true) => hidden.clone(),
                 (true, false) => "root/dev/null".into(),
             };
-            let part = Path::new("parts").join(number.to_string());
+            let part = yard.join(number.to_string());
             if mount.folder { std::fs::create_dir(&part) } else { std::fs::write(&part, "") }.step(what)?;
             mount_bind(&source, &part).step(|| format!("provide {}, which the saved desk has", mount.point.display()))?;
-            externals.push((mount.point.clone(), plan.stage.join(part)));
+            externals.push((mount.point.clone(), part));
         }
         Ok(externals)
     }

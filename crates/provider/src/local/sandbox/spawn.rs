@@ -189,11 +189,14 @@ pub(crate) fn user_namespace(ids: Ids) -> Outcome<OwnedFd> {
 }
 
 /// Starts a child in new namespaces that does `body` and then ends. It owns its user namespace, as the host's user of its
-/// root: so what the kernel counts per user is counted per desk.
+/// root: so what the kernel counts per user is counted per desk. Only its owner, or who may do everything, can look at the
+/// limits of its processes, which is needed to save them: where root may not, root owns it.
 fn clone_into(ids: Ids, namespaces: libc::c_int, body: impl FnOnce()) -> Outcome<i32> {
     let keep = u32::MAX;
+    let owns_limits = rustix::thread::capabilities(None)
+        .is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
     let become_user = |uid: u32| {
-        if ids.is_rootless() {
+        if ids.is_rootless() || !owns_limits {
             return Ok(());
         }
         // SAFETY: a plain system call. The C library's wrapper would do the same for all threads, of which there is one.
