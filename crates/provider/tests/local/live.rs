@@ -142,7 +142,8 @@ async fn copies_go_their_own_way() {
     // It ends and starts like any desk: with its files, without its programs. A reset brings the programs back.
     place.local.stop("d-third").await.unwrap();
     let (progress, _) = Progress::new();
-    let placed = place.local.start(&place.copy("d-third", "s-two"), &progress).await.unwrap();
+    let started = place.local.start(&place.copy("d-third", "s-two"), &progress).await;
+    let Ok(placed) = started else { panic!("{started:?}; {}", place.local.logs("d-third", 30).await.unwrap()) };
     let third = Desk::new(&place.spec("d-third"), &placed);
     assert_eq!(third.sh("cat file; echo changed > file; pgrep -fc 'ask'").await.text.lines().next().unwrap(), "first");
     let placed = place.local.reset(&place.copy("d-third", "s-two"), &progress).await.unwrap();

@@ -45,6 +45,7 @@ impl Restore {
     /// Makes the processes on the tree that was laid at `STAGE/root`. The first of them, which is a child of ours.
     pub(crate) fn begin(&self, plan: &Plan) -> Outcome<i32> {
         let saved = Saved::read(&self.from).step(|| format!("read the saved state {}", self.from.display()))?;
+        talk::remove_door(&plan.desk.join("run"));
         let work = plan.desk.join("restore");
         directory::remove_all(&work).step(|| "make room for the restore".into())?;
         directory::make_private(&work).step(|| "make room for the restore".into())?;

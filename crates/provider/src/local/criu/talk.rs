@@ -32,11 +32,21 @@ pub(crate) fn thaw(run: &Path, token: &str, thaw: &Thaw) -> io::Result<()> {
     post(run, "/v1/thaw", token, &serde_json::to_string(thaw)?)
 }
 
-/// Lets callers in.
+/// Lets callers in. A door that is there, whosever, is replaced.
 pub(crate) fn open_door(run: &Path) -> io::Result<()> {
-    match std::fs::hard_link(run.join(SOCKET), run.join(DOOR)) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        done => done,
+    let new = run.join("new.sock");
+    let _ = std::fs::remove_file(&new);
+    std::fs::hard_link(run.join(SOCKET), &new)?;
+    let opened = std::fs::rename(&new, run.join(DOOR));
+    // Two names of one file are not renamed.
+    let _ = std::fs::remove_file(&new);
+    opened
+}
+
+/// Removes what an earlier life left.
+pub(crate) fn remove_door(run: &Path) {
+    for name in [DOOR, SOCKET] {
+        let _ = std::fs::remove_file(run.join(name));
     }
 }
 
