@@ -1,13 +1,14 @@
 //! Running desks, saved with their memory, and copies of them that go their own way.
 
 use crate::place::{Desk, Place, leftovers};
+use hotdesk_api::action::Size;
+use hotdesk_api::desk::Resources;
 use hotdesk_provider::{DeskSpec, Error, Progress, Provider, SnapshotRef};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Counts how often it was asked, in its memory alone.
@@ -162,4 +163,208 @@ async fn copies_go_their_own_way() {
         let left: Vec<_> = std::fs::read_dir(place.data().join(folder)).unwrap().flatten().map(|entry| entry.path()).collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+/// A desk of the template with windows.
+async fn with_windows(place: &Place, id: &str) -> Desk {
+    let (progress, _) = Progress::new();
+    place.local.prepare("base", &progress).await.expect("the template `base` can be built");
+    place.create(&windows(place.spec(id))).await
+}
+
+fn windows(spec: DeskSpec) -> DeskSpec {
+    let resources = Resources { cpus: 2.0, memory_mib: 2048, disk_mib: 1024 };
+    DeskSpec { template: "base".into(), resources, screen: Size { width: 1280, height: 800 }, ..spec }
+}
+
+impl Desk {
+    /// Starts a program and waits for its window, which is to be the active one.
+    async fn open(&self, words: &[&str], class: &str) {
+        self.begin(words).await;
+        let wait = json!({ "class": class, "limit_ms": LIMIT.as_millis() as u64 });
+        let (status, answer) = self.ask("POST", "/v1/windows/wait", &wait).await;
+        assert_eq!(status, 200, "{class}: {answer}");
+        self.activate(class).await;
+        self.ask("POST", "/v1/screen/settled", &json!({ "quiet_ms": 300, "limit_ms": 20_000 })).await;
+    }
+
+    async fn activate(&self, class: &str) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let (_, answer) = self.ask("GET", "/v1/windows", &Value::Null).await;
+            let all = answer["windows"].as_array().cloned().unwrap_or_default();
+            let window = all.iter().find(|window| window["class"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(class)));
+            match window {
+                Some(window) if window["active"] == true => return,
+                Some(window) => drop(self.ask("POST", &format!("/v1/windows/{}/activate", window["id"]), &Value::Null).await),
+                None => {}
+            }
+            assert!(Instant::now() < end, "{class} does not become active: {all:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn act(&self, actions: Value) {
+        let (status, answer) = self.ask("POST", "/v1/input", &json!({ "actions": actions })).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+
+    /// Waits until programs show a text, or do not show it.
+    async fn shows(&self, text: &str, shown: bool) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let tree = String::from_utf8_lossy(&self.bytes("GET", "/v1/accessibility.xml", "").await).into_owned();
+            if tree.contains(text) == shown {
+                return;
+            }
+            assert!(Instant::now() < end, "`{text}` is{} shown: {tree}", if shown { " not" } else { "" });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// For people who want to see it.
+    async fn picture(&self, name: &str) {
+        if let Some(folder) = std::env::var_os("HOTDESK_PICTURES") {
+            std::fs::write(std::path::Path::new(&folder).join(name), self.bytes("GET", "/v1/screenshot", "").await).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn typed_text_and_terminals_are_in_every_copy() {
+    let place = Place::new().await;
+    let source = with_windows(&place, "d-source").await;
+    source.open(&["xfce4-terminal"], "xfce4-terminal").await;
+    // Not the shell itself, but a program in the foreground of the terminal holds it by this name.
+    source.act(json!([{ "do": "type", "text": "sh -c 'exec 3<>/dev/tty; touch /tmp/holds; sleep 1000'\n" }])).await;
+    source.sh("until [ -e /tmp/holds ]; do sleep 0.02; done").await;
+    source.open(&["mousepad"], "mousepad").await;
+    source.act(json!([{ "do": "type", "text": "typed in the source" }])).await;
+    source.shows("typed in the source", true).await;
+    source.picture("source.png").await;
+
+    place.save("d-source", "s-text").await;
+    let mut desks = vec![(source, "source")];
+    for name in ["first", "second"] {
+        desks.push((place.create(&windows(place.copy(&format!("d-{name}"), "s-text"))).await, name));
+    }
+    for (desk, name) in &desks {
+        desk.shows("typed in the source", true).await;
+        desk.activate("mousepad").await;
+        desk.act(json!([{ "do": "type", "text": format!(" and then in the {name}") }])).await;
+        desk.activate("xfce4-terminal").await;
+        desk.act(json!([{ "do": "key", "keys": ["ctrl", "c"] }, { "do": "type", "text": format!("echo {name} > ~/typed\n") }])).await;
+    }
+    for (desk, name) in &desks {
+        desk.shows(&format!("typed in the source and then in the {name}"), true).await;
+        for other in ["source", "first", "second"].iter().filter(|other| *other != name) {
+            desk.shows(&format!("then in the {other}"), false).await;
+        }
+        let typed = desk.sh("until [ -s ~/typed ]; do sleep 0.02; done; cat ~/typed").await;
+        assert_eq!(typed.text, *name);
+        desk.picture(&format!("{name}.png")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_browser_is_copied_with_its_page() {
+    let place = Place::new().await;
+    let source = with_windows(&place, "d-source").await;
+    let page = "data:text/html,<title>page</title><textarea autofocus rows=8 cols=60></textarea>";
+    source.open(&["chromium", "--force-renderer-accessibility", "--remote-debugging-port=9222", page], "chromium").await;
+    source.shows("page", true).await;
+    source.act(json!([{ "do": "type", "text": "typed before" }])).await;
+    source.shows("typed before", true).await;
+    source.picture("browser-source.png").await;
+    let begin = Instant::now();
+    let size = place.save("d-source", "s-page").await;
+    println!("a browser: saved {size} bytes in {:?}", begin.elapsed());
+    let begin = Instant::now();
+    let copy = place.create(&windows(place.copy("d-copy", "s-page"))).await;
+    println!("a browser: copied in {:?}", begin.elapsed());
+    copy.shows("typed before", true).await;
+    copy.act(json!([{ "do": "type", "text": ", typed after" }])).await;
+    copy.shows("typed before, typed after", true).await;
+    source.shows("typed after", false).await;
+    copy.picture("browser-copy.png").await;
+    // Loopback is there, and so is who listened on it.
+    let version = copy.sh("curl -s --max-time 10 http://127.0.0.1:9222/json/version").await.text;
+    assert!(version.contains("Protocol-Version"), "{version}");
+}
+
+#[tokio::test]
+async fn a_copy_has_a_network_of_its_own() {
+    let place = Place::new().await;
+    let spec = DeskSpec { network: true, ..place.spec("d-source") };
+    place.create(&spec).await;
+    place.save("d-source", "s-net").await;
+    let copy = place.create(&DeskSpec { network: true, ..place.copy("d-copy", "s-net") }).await;
+    let routes = copy.sh("until grep -q ^tap0 /proc/net/route; do sleep 0.02; done; cat /proc/net/route /etc/resolv.conf").await.text;
+    assert!(routes.contains("nameserver"), "{routes}");
+    let alone = place.fork("d-alone", "s-net").await;
+    assert_eq!(alone.sh("grep -c tap0 /proc/net/dev; ls -A /etc/resolv.conf; cat /etc/resolv.conf").await.text, "0\n/etc/resolv.conf");
+}
+
+#[tokio::test]
+async fn what_cannot_be_saved_goes_on() {
+    let place = Place::new().await;
+    let source = place.desk("d-source").await;
+    source.begin(&["sh", "-c", COUNTER]).await;
+    assert_eq!(source.count().await, "1");
+    // A question to the kernel whose answer nobody has read yet can't be saved.
+    let question = "import socket, struct, time; s = socket.socket(16, 3, 0); s.bind((0, 0)); \
+                    s.send(struct.pack('=IHHIIB', 17, 18, 0x301, 1, 0, 0)); open('/tmp/asked', 'w'); time.sleep(1000)";
+    source.begin(&["python3", "-c", question]).await;
+    source.sh("until [ -e /tmp/asked ]; do sleep 0.02; done").await;
+    let refused = place.local.snapshot("d-source", "s-no", true).await.unwrap_err().to_string();
+    assert!(refused.contains("can't be saved") && refused.contains("netlink"), "{refused}");
+    assert_eq!(source.count().await, "2", "it goes on as if nothing had been");
+    source.sh("pkill -f socket.socket").await;
+    place.save("d-source", "s-yes").await;
+    assert_eq!(place.local.snapshots().await.unwrap(), ["s-yes"]);
+    for folder in ["layers", "memory"] {
+        assert_eq!(std::fs::read_dir(place.data().join(folder)).unwrap().count(), 1, "only what was saved is there");
+    }
+    assert_eq!(std::fs::read_dir(place.data().join("trash")).unwrap().count(), 0);
+    // One that does not run has nothing to save.
+    place.local.stop("d-source").await.unwrap();
+    let refused = place.local.snapshot("d-source", "s-none", true).await.unwrap_err().to_string();
+    assert!(refused.contains("does not run"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_damaged_copy_leaves_nothing() {
+    let place = Place::new().await;
+    let source = place.desk("d-source").await;
+    place.save("d-source", "s-one").await;
+    let memory = place.data().join("memory/s-one");
+    let core = memory.join("pstree.img");
+    let whole = std::fs::read(&core).unwrap();
+    let (progress, _) = Progress::new();
+    for damaged in [Vec::new(), whole[..whole.len() / 2].to_vec(), vec![7; whole.len()]] {
+        std::fs::write(&core, &damaged).unwrap();
+        let refused = place.local.create(&place.copy("d-copy", "s-one"), &progress).await.unwrap_err();
+        assert!(matches!(&refused, Error::Failed(text) if text.contains("can't be restored")), "{refused}");
+        assert!(!place.data().join("desks/d-copy").exists());
+        assert_eq!(place.local.list().await.unwrap().len(), 1);
+    }
+    std::fs::write(&core, &whole).unwrap();
+    place.fork("d-copy", "s-one").await;
+    place.local.delete("d-copy").await.unwrap();
+    std::fs::remove_file(memory.join("saved.json")).unwrap();
+    let refused = place.local.create(&place.copy("d-copy", "s-one"), &progress).await.unwrap_err();
+    assert!(matches!(refused, Error::NotFound(_)), "{refused}");
+    // Its files are still good.
+    let files = DeskSpec { snapshot: Some(SnapshotRef { id: "s-one".into(), memory: false }), ..place.spec("d-files") };
+    place.create(&files).await;
+    drop(source);
+}
+
+#[tokio::test]
+async fn a_desk_that_was_left_without_a_door_gets_it_back() {
+    let place = Place::new().await;
+    let source = place.desk("d-source").await;
+    std::fs::remove_file(source.socket()).unwrap();
+    assert!(place.again().list().await.unwrap()[0].running);
+    assert_eq!(source.sh("echo here").await.text, "here");
 }
