@@ -15,12 +15,15 @@ mod criu;
 mod desk;
 mod directory;
 mod disk;
+mod ending;
+mod helper;
 mod ids;
 mod layers;
 mod lock;
 mod network;
 mod process;
 pub mod sandbox;
+mod shifted;
 mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
@@ -76,7 +79,7 @@ impl Local {
     /// Looks at what works here, and cleans up what an earlier life left.
     pub fn new(context: Context, config: Config) -> Result<Self> {
         let directory = Directory::open(&context.data)?;
-        let ability = check::Ability::probe(&directory, &config);
+        let ability = check::Ability::probe(&context, &directory, &config);
         directory.sweep();
         let locks = lock::Locks::default();
         let layers = tokio::sync::Mutex::default();

@@ -13,6 +13,7 @@
 //!           /blank/SIZE.ext4         empty disks, copied for each new desk
 //!           /locks/ID                held by whoever changes the desk; also carries the plan to the helper
 //!           /trash/                  on its way out
+//!           /shifted/DIGEST/        templates with shifted owners, where the kernel needs them
 //!           /stage/                  empty; sandboxes mount there, each in its own namespace
 //! ```
 //!
@@ -39,7 +40,7 @@ impl Directory {
     /// Makes it, and everything in it that is always there.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let directory = Self { root: root.to_owned() };
-        for name in ["desks", "layers", "memory", "snapshots", "blank", "locks", "trash", "stage"] {
+        for name in ["desks", "layers", "memory", "snapshots", "blank", "locks", "trash", "stage", "shifted"] {
             make_private(&root.join(name)).map_err(|e| trouble("make", &root.join(name), &e))?;
         }
         Ok(directory)
@@ -72,6 +73,11 @@ impl Directory {
     /// The saved programs of a snapshot.
     pub(crate) fn memory(&self, snapshot: &str) -> PathBuf {
         self.memories().join(snapshot)
+    }
+
+    /// A template with shifted owners.
+    pub(crate) fn shifted(&self, digest: &str) -> PathBuf {
+        self.root.join("shifted").join(digest)
     }
 
     pub(crate) fn snapshots(&self) -> PathBuf {

@@ -130,7 +130,7 @@ impl Inner {
             return Ok(record.layers);
         }
         let rootfs = self.context.images.rootfs(&spec.template).map_err(image_error)?;
-        Ok(vec![Layer::Template(rootfs.path)])
+        Ok(vec![self.template_layer(&rootfs)])
     }
 
     fn saved_layers(&self, record: &Record) -> Vec<PathBuf> {

@@ -24,6 +24,7 @@ pub(crate) mod drop;
 pub(crate) mod inside;
 pub(crate) mod keeper;
 pub(crate) mod mounts;
+pub(crate) mod probe;
 pub(crate) mod seccomp;
 pub(crate) mod spawn;
 pub(crate) mod work;
@@ -52,6 +53,7 @@ pub(crate) enum Task {
     Import(work::Import),
     /// Saves a desk with its memory.
     Dump(Box<criu::dump::Dump>),
+    Probe(probe::Probe),
 }
 
 /// A sandbox, complete: the helper decides nothing.
@@ -139,6 +141,7 @@ pub fn main() -> ExitCode {
         Ok(Task::Export(export)) => export.run().map(Answer::Written),
         Ok(Task::Import(import)) => import.run().map(Answer::Written),
         Ok(Task::Dump(dump)) => dump.run().map(Answer::Written),
+        Ok(Task::Probe(probe)) => probe.run().map(Answer::Written),
     };
     match outcome {
         Ok(answer) => {

@@ -23,13 +23,18 @@ const LARGEST_ATTRIBUTE: usize = 64 << 10;
 
 /// Copies a tree to a new directory. Returns the bytes that it takes. A tree that does not exist is an empty one.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<u64> {
+    copy_shifted(from, to, 0)
+}
+
+/// The same, with all owners moved up.
+pub(crate) fn copy_shifted(from: &Path, to: &Path, shift: u32) -> io::Result<u64> {
     std::fs::create_dir(to)?;
     let to_fd = open_directory(rustix::fs::CWD, to)?;
     let from_fd = match open_directory(rustix::fs::CWD, from) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
         from => from?,
     };
-    let mut copy = Copy { target: to_fd.try_clone()?, links: HashMap::new(), bytes: 0 };
+    let mut copy = Copy { target: to_fd.try_clone()?, links: HashMap::new(), bytes: 0, shift };
     copy.directory(&from_fd, &to_fd, Path::new(""))?;
     Ok(copy.bytes)
 }
@@ -39,6 +44,7 @@ struct Copy {
     /// Files with several names, by their first one.
     links: HashMap<(u64, u64), PathBuf>,
     bytes: u64,
+    shift: u32,
 }
 
 impl Copy {
@@ -58,7 +64,7 @@ impl Copy {
         }
         let stat = rustix::fs::fstat(from)?;
         attributes(from.as_fd(), to.as_fd())?;
-        finish(to.as_fd(), &stat)
+        self.finish(to.as_fd(), &stat)
     }
 
     fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat, path: &Path) -> io::Result<()> {
@@ -83,42 +89,48 @@ impl Copy {
                     copy_data(&File::from(source.try_clone()?), &File::from(target.try_clone()?))?;
                 }
                 attributes(source.as_fd(), target.as_fd())?;
-                finish(target.as_fd(), stat)
+                self.finish(target.as_fd(), stat)
             }
             FileType::Symlink => {
                 symlinkat(&readlinkat(from, name, Vec::new())?, to, name)?;
-                finish_by_name(to, name, stat)
+                self.finish_by_name(to, name, stat)
             }
             // A deleted name. Other devices can't be made in a desk.
             FileType::CharacterDevice if stat.st_rdev == 0 => {
                 mknodat(to, name, FileType::CharacterDevice, Mode::empty(), 0)?;
-                finish_by_name(to, name, stat)
+                self.finish_by_name(to, name, stat)
             }
             FileType::Fifo => {
                 mknodat(to, name, FileType::Fifo, Mode::from_raw_mode(stat.st_mode), 0)?;
-                finish_by_name(to, name, stat)
+                self.finish_by_name(to, name, stat)
             }
             // A socket without the program that listens on it is nothing.
             _ => Ok(()),
         }
+    }
+
+    /// Owner, mode and times, the times last because everything else changes them.
+    fn finish(&self, to: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
+        let (uid, gid) = self.owner(stat);
+        fchown(to, Some(uid), Some(gid))?;
+        fchmod(to, Mode::from_raw_mode(stat.st_mode))?;
+        Ok(futimens(to, &times(stat))?)
+    }
+
+    fn finish_by_name(&self, to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
+        let (uid, gid) = self.owner(stat);
+        chownat(to, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn owner(&self, stat: &Stat) -> (Uid, Gid) {
+        (Uid::from_raw(stat.st_uid.saturating_add(self.shift)), Gid::from_raw(stat.st_gid.saturating_add(self.shift)))
     }
 }
 
 fn open_directory(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(at, path, flags, Mode::empty())?)
-}
-
-/// Owner, mode and times, the times last because everything else changes them.
-fn finish(to: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
-    fchown(to, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
-    fchmod(to, Mode::from_raw_mode(stat.st_mode))?;
-    Ok(futimens(to, &times(stat))?)
-}
-
-fn finish_by_name(to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
-    chownat(to, name, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)), AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn times(stat: &Stat) -> Timestamps {

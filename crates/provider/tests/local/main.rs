@@ -6,6 +6,7 @@ mod crowd;
 mod isolation;
 mod life;
 mod live;
+mod measure;
 mod network;
 mod place;
 mod rootless;

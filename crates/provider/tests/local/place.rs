@@ -26,7 +26,7 @@ pub(crate) fn binary() -> PathBuf {
     path
 }
 
-fn images() -> PathBuf {
+pub(crate) fn images() -> PathBuf {
     std::env::var_os("HOTDESK_IMAGES").map_or_else(|| "/var/cache/hotdesk/images".into(), PathBuf::from)
 }
 
@@ -44,7 +44,10 @@ impl Place {
 
     pub(crate) async fn with(config: Config) -> Self {
         // Not in /tmp, which may be a memory file system.
-        let folder = tempfile::Builder::new().prefix("hotdesk-local-").tempdir_in("/var/tmp").unwrap();
+        Self::at(tempfile::Builder::new().prefix("hotdesk-local-").tempdir_in("/var/tmp").unwrap(), config).await
+    }
+
+    pub(crate) async fn at(folder: tempfile::TempDir, config: Config) -> Self {
         let fleet = format!("t{:07x}", rand::random::<u32>() >> 4);
         let place = Self { local: open(&fleet, folder.path(), config), fleet, folder, config };
         let (progress, _) = Progress::new();

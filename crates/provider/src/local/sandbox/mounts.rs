@@ -42,6 +42,9 @@ const LINKS: [(&str, &str); 5] = [
 /// `/dev` and `/run` hold names and sockets, not data.
 const SMALL: &str = "1m";
 const RUN: &str = "16m";
+/// A layer must mean the same wherever it is used: no files that are only references, no directories under other names.
+/// Overlays of ordinary users have neither anyway.
+const PLAIN: &str = "metacopy=off,redirect_dir=off";
 /// An overlay that just died is taken apart in the background and holds its directories so long.
 const BUSY_LIMIT: Duration = Duration::from_secs(20);
 const BUSY_LOOK: Duration = Duration::from_millis(2);
@@ -133,11 +136,11 @@ fn overlay(plan: &Plan, shift: Option<BorrowedFd<'_>>) -> Outcome<()> {
         lower.push(name);
     }
     std::fs::create_dir("root").step(|| "make a place for the root".into())?;
-    let common = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work,metacopy=off,redirect_dir=off", lower.join(":"));
+    let common = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work", lower.join(":"));
     // With an index and handles a saved desk can be restored that watches files; not every layer can have them.
     let choices = match plan.ids {
         Ids::Single { .. } => vec![format!("{common},userxattr")],
-        _ => vec![format!("{common},index=on,nfs_export=on"), common],
+        _ => vec![format!("{common},{PLAIN},index=on,nfs_export=on"), format!("{common},{PLAIN}")],
     };
     let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
     let mut last = None;

@@ -92,7 +92,9 @@ impl Source {
     fn mount(&self, running: Option<u32>) -> Outcome<PathBuf> {
         if let Ids::Single { uid, gid } = self.ids {
             become_owner(uid, gid)?;
-            return Ok(self.desk.join(self.disk.name()).join("upper"));
+            let upper = self.desk.join(self.disk.name()).join("upper");
+            std::fs::create_dir_all(&upper).step(|| format!("make {}", upper.display()))?;
+            return Ok(upper);
         }
         spawn::private_mounts()?;
         mounts::enter_stage(&self.stage)?;
