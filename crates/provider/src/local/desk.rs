@@ -1,6 +1,7 @@
 //! The steps of a desk's life.
 
 use super::cgroup::{Group, Limits};
+use super::criu::{self, image, restore::Restore};
 use super::directory::{self, DeskDirectory, Layer, Record, Running, trouble};
 use super::disk::{self, Disk};
 use super::ending::{KEEPER_LIMIT, KILL_LIMIT};
@@ -42,13 +43,21 @@ impl Inner {
             return Ok(placed);
         }
         progress.stage("making its disk");
+        let restore = self.restore_of(spec).await?;
+        let copy = restore.is_some();
         let (record, new) = match desk.record()? {
+            // Programs and files belong to one moment; those of an attempt that broke off are of a later one.
+            Some(_) if copy => {
+                drop(lock);
+                return Box::pin(self.reset(spec, progress)).await;
+            }
             Some(record) => (record, false),
             None => (self.make(spec).await?, true),
         };
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
-        if new && matches!(started, Err(Error::Full(_))) {
-            // Nothing is left of a desk for which there was no room.
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
+        if new && (matches!(started, Err(Error::Full(_))) || (copy && started.is_err())) {
+            // Nothing is left of a desk for which there was no room, and of a copy that could not be made.
+            self.released(&desk).await;
             let _ = self.directory.discard(&desk.path);
             lock.forget();
         }
@@ -63,7 +72,7 @@ impl Inner {
             return Ok(placed);
         }
         let record = desk.record()?.ok_or_else(|| unknown(&spec.id))?;
-        self.boot(spec, &desk, &record, &lock, progress).await
+        self.boot(spec, &desk, &record, None, &lock, progress).await
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<()> {
@@ -82,6 +91,7 @@ impl Inner {
             drop(lock);
             return self.create(spec, progress).await;
         };
+        let restore = self.restore_of(spec).await?;
         progress.stage("making its disk");
         let guard = self.layers.lock().await;
         let record = Record { disk: before.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
@@ -92,7 +102,7 @@ impl Inner {
         // From here on it is the new desk: whatever happens, the next start has the new disk.
         desk.write_record(&record)?;
         drop(guard);
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
         if let Some(old) = old {
             old.init.gone(KILL_LIMIT).await;
         }
@@ -121,6 +131,7 @@ impl Inner {
         let mut found: Vec<Found> = ids
             .filter(|id| self.directory.desk(id).exists())
             .map(|id| {
+                criu::mend_door(&self.directory.desk(&id), &self.directory.lock(&id));
                 let placed = placed_if_running(&self.directory.desk(&id));
                 Found { running: placed.is_some(), id, placed }
             })
@@ -177,6 +188,7 @@ impl Inner {
             }
         }
         self.forget_unused_layers_now();
+        self.forget_unused_memories();
     }
 
     /// Makes the desk's directory, whole or not at all.
@@ -247,14 +259,20 @@ impl Inner {
         spec: &DeskSpec,
         desk: &DeskDirectory,
         record: &Record,
+        restore: Option<Restore>,
         lock: &Lock,
         progress: &Progress,
     ) -> Result<Placed> {
-        progress.stage("starting its sandbox");
+        progress.stage(if restore.is_some() { "restoring its programs" } else { "starting its sandbox" });
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
         self.hand_over(desk, record, spec)?;
-        let plan = self.plan(spec, desk, record)?;
+        let mut plan = self.plan(spec, desk, record)?;
+        if let Some(restore) = restore {
+            // Memory belongs to the file that it was loaded from.
+            plan.binary = restore.from.join(image::BINARY);
+            plan.restore = Some(restore);
+        }
         let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
             Ok(Answer::Running(running)) => Ok(running),
             Ok(_) => Err(Error::Failed("the helper answered something else".into())),
@@ -348,6 +366,7 @@ impl Inner {
             command,
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
+            restore: None,
         })
     }
 
