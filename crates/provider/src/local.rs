@@ -14,6 +14,8 @@ mod check;
 mod desk;
 mod directory;
 mod disk;
+mod ending;
+mod helper;
 mod ids;
 mod layers;
 mod lock;

@@ -219,4 +219,40 @@ mod tests {
         std::fs::write(path, "a file").unwrap();
         assert!(Listener::bind(&address).await.is_err(), "a file of somebody is not deleted");
     }
+
+    /// Sockets that are handed over have fixed numbers, so this needs a process of its own.
+    #[test]
+    fn a_socket_that_is_handed_over_is_used() {
+        const PATH: &str = "HOTDESK_TEST_HANDED_OVER";
+        if let Some(path) = std::env::var_os(PATH) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            return runtime.block_on(async {
+                let listener = Listener::bind(&Address::Unix(path.into())).await.unwrap();
+                listener.accept().await.unwrap();
+            });
+        }
+        use std::os::fd::AsRawFd;
+        use std::os::unix::process::CommandExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Nobody can make another one here, root included, and none is needed.
+        let (number, name) = (socket.as_raw_fd(), "server::listen::tests::a_socket_that_is_handed_over_is_used");
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name]).env(PATH, &path).env("LISTEN_FDS", "1");
+        // SAFETY: one system call, and a variable of the child is set by another program below.
+        unsafe {
+            command.pre_exec(move || match nix::libc::dup2(number, 3) {
+                3 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            })
+        };
+        // It is meant for the process above, which is this one.
+        command.env("LISTEN_PID", std::process::id().to_string());
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+        let mut child = command.spawn().unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap()), inode);
+        assert!(child.wait().unwrap().success());
+    }
 }

@@ -3,34 +3,22 @@
 use super::cgroup::{Group, Limits};
 use super::directory::{self, DeskDirectory, Layer, Record, Running, trouble};
 use super::disk::{self, Disk};
+use super::ending::{KEEPER_LIMIT, KILL_LIMIT};
 use super::ids::{Ids, USER};
 use super::lock::Lock;
 use super::network::{Network, host_addresses};
 use super::sandbox::{Answer, Plan, Task, inside, seccomp};
 use super::{Inner, check_name};
 use crate::{Address, DeskSpec, Door, Error, Found, Placed, Progress, Result, Usage};
-use rustix::process::Signal;
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// A desk that is asked to stop ends its programs, which may have something to save.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-/// A process that was killed is gone at once, unless it waits for a disk.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// The keeper ends when the desk did.
-const KEEPER_LIMIT: Duration = Duration::from_secs(5);
-/// The kernel takes apart mounts in the background; so long it is waited for, so that nothing is left.
-const RELEASE_LIMIT: Duration = Duration::from_secs(20);
-const RELEASE_LOOK: Duration = Duration::from_millis(1);
 /// A helper that takes longer than this hangs.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
-/// Copies and archives of a desk's files take as long as they are large.
-const WORK_LIMIT: Duration = Duration::from_secs(3600);
 /// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 /// What is told of the log when a desk did not come up.
@@ -90,26 +78,25 @@ impl Inner {
         self.refuse(spec)?;
         let lock = self.locks.take(&self.directory, &spec.id).await?;
         let desk = self.directory.desk(&spec.id);
-        let Some(old) = desk.record()? else {
+        let Some(before) = desk.record()? else {
             drop(lock);
             return self.create(spec, progress).await;
         };
-        progress.stage("ending its programs");
-        let layers = async {
-            let guard = self.layers.lock().await;
-            let record = Record { disk: old.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
-            self.make_disk(&desk.path, &record.disk, spec).await?;
-            // From here on it is the new desk: whatever happens, the next start has the new disk.
-            desk.write_record(&record)?;
-            drop(guard);
-            Ok::<_, Error>(record)
-        };
-        let (ended, record) = tokio::join!(self.end(&spec.id, &desk, None), layers);
-        ended?;
-        let record = record?;
-        self.remove_group(&spec.id).await?;
+        progress.stage("making its disk");
+        let guard = self.layers.lock().await;
+        let record = Record { disk: before.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
+        disk::room(&desk.path)?;
+        self.make_disk(&desk.path, &record.disk, spec).await?;
+        // Nobody waits for the old one: the new one has a disk of its own.
+        let old = self.dismiss(&spec.id, &desk);
+        // From here on it is the new desk: whatever happens, the next start has the new disk.
+        desk.write_record(&record)?;
+        drop(guard);
         let started = self.boot(spec, &desk, &record, &lock, progress).await;
-        self.discard_other_disks(&desk, &record);
+        if let Some(old) = old {
+            old.init.gone(KILL_LIMIT).await;
+        }
+        self.discard_other_disks(&desk, &record).await;
         self.forget_unused_layers().await;
         started
     }
@@ -364,115 +351,6 @@ impl Inner {
         })
     }
 
-    /// Starts the helper with a task and hears its answer. It has the lock as long as it works.
-    pub(super) async fn ask(&self, task: Task, lock: &Lock, limit: Duration) -> Result<Answer> {
-        let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the helper of sandboxes can't be started: {e}"));
-        let text = serde_json::to_vec(&task).map_err(|e| failed(&e))?;
-        let mut file = lock.file.try_clone().map_err(|e| failed(&e))?;
-        file.set_len(0).and_then(|()| file.rewind()).map_err(|e| failed(&e))?;
-        file.write_all(&text).and_then(|()| file.rewind()).map_err(|e| trouble("write", &self.directory.lock(""), &e))?;
-        let errors = std::fs::File::options().create(true).append(true).mode(0o600).open(self.directory.helper_log());
-        let mut child = tokio::process::Command::new(&self.context.binary)
-            .arg("sandbox")
-            .stdin(Stdio::from(file))
-            .stdout(Stdio::piped())
-            .stderr(errors.map_or_else(|_| Stdio::null(), Stdio::from))
-            // A Ctrl-C in the orchestrator's terminal is not meant for desks.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| failed(&format!("{}: {e}", self.context.binary.display())))?;
-        let output = child.stdout.take().ok_or_else(|| failed(&"it has no output"))?;
-        let mut line = String::new();
-        let read = tokio::time::timeout(limit, BufReader::new(output).read_line(&mut line)).await;
-        match read {
-            Err(_) => {
-                let _ = child.kill().await;
-                Err(Error::Failed(format!("the helper of sandboxes gave no answer in {} s", limit.as_secs())))
-            }
-            Ok(Err(e)) => Err(failed(&e)),
-            Ok(Ok(_)) => match serde_json::from_str(&line) {
-                Ok(Answer::Failed(trouble)) => Err(trouble.into()),
-                Ok(answer) => Ok(answer),
-                Err(_) => {
-                    let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
-                    let words = tail(&self.directory.helper_log(), LAST_WORDS);
-                    Err(failed(&format!("it ended without an answer ({status}): {}", words.trim())))
-                }
-            },
-        }
-    }
-
-    pub(super) async fn work(&self, task: Task, lock: &Lock) -> Result<u64> {
-        match self.ask(task, lock, WORK_LIMIT).await? {
-            Answer::Written(bytes) => Ok(bytes),
-            _ => Err(Error::Failed("the helper answered something else".into())),
-        }
-    }
-
-    /// Ends every process of a desk; with a grace it is asked first.
-    pub(super) async fn end(&self, id: &str, desk: &DeskDirectory, grace: Option<Duration>) -> Result<()> {
-        let group = self.group(id);
-        if let Some(running) = desk.running() {
-            if let Some(grace) = grace
-                && running.is_alive()
-            {
-                running.init.signal(Signal::TERM);
-                running.init.gone(grace).await;
-            }
-            if running.init.is_alive() && running.init.is_first_of_its_namespace() {
-                running.init.signal(Signal::KILL);
-            }
-            if let Some(group) = &group {
-                // One that is frozen does not die.
-                let _ = group.thaw();
-            }
-            if !running.init.gone(KILL_LIMIT).await {
-                return Err(Error::Failed(format!(
-                    "the desk's first process, {}, does not end although it was killed; it may wait for a disk",
-                    running.init.pid
-                )));
-            }
-            if !running.keeper.gone(KEEPER_LIMIT).await {
-                running.keeper.signal(Signal::KILL);
-                running.keeper.gone(KILL_LIMIT).await;
-            }
-        }
-        if let Some(group) = group {
-            group.kill();
-        }
-        let _ = std::fs::remove_file(desk.running_file());
-        Ok(())
-    }
-
-    /// Waits until the kernel has let go of the desk's disk.
-    pub(super) async fn released(&self, desk: &DeskDirectory) {
-        let disks: Vec<_> = disks_of(desk);
-        let end = tokio::time::Instant::now() + RELEASE_LIMIT;
-        while !disks.iter().all(|disk| disk::is_free(disk)) {
-            if tokio::time::Instant::now() > end {
-                tracing::warn!(path = %desk.path.display(), "the kernel still holds the disk of a desk that ended");
-                return;
-            }
-            tokio::time::sleep(RELEASE_LOOK).await;
-        }
-    }
-
-    async fn remove_group(&self, id: &str) -> Result<()> {
-        let Some(group) = self.group(id) else { return Ok(()) };
-        blocking(move || {
-            group.remove().map_err(|e| Error::Failed(format!("the control group of the desk can't be removed: {e}")))
-        })
-        .await
-    }
-
-    /// Removes disks that a reset left behind.
-    fn discard_other_disks(&self, desk: &DeskDirectory, record: &Record) {
-        let current = desk.disk(&record.disk);
-        for disk in disks_of(desk).into_iter().filter(|disk| *disk != current) {
-            let _ = self.directory.discard(&disk);
-        }
-    }
-
     pub(super) fn ids(&self, id: &str) -> Ids {
         if !self.ability.root {
             let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -597,12 +475,6 @@ fn placed(desk: &DeskDirectory, running: &Running) -> Placed {
     Placed { address: Address::Unix { path: desk.socket() }, handle }
 }
 
-/// All disks in a desk's directory; more than one only while it is reset.
-fn disks_of(desk: &DeskDirectory) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(&desk.path).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("disk-")).map(|entry| entry.path()).collect()
-}
-
 /// The last lines of this start and the one before.
 fn last_lines(desk: &DeskDirectory, lines: usize) -> String {
     let text = std::fs::read_to_string(desk.log_before()).unwrap_or_default()
@@ -610,13 +482,7 @@ fn last_lines(desk: &DeskDirectory, lines: usize) -> String {
     last(&text, lines)
 }
 
-fn tail(path: &Path, lines: usize) -> String {
-    let mut text = String::new();
-    let _ = std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    last(&text, lines)
-}
-
-fn last(text: &str, lines: usize) -> String {
+pub(super) fn last(text: &str, lines: usize) -> String {
     let all: Vec<_> = text.lines().collect();
     let from = all.len().saturating_sub(lines);
     all.get(from..).unwrap_or_default().iter().map(|line| format!("{line}\n")).collect()

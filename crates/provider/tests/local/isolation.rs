@@ -146,6 +146,18 @@ async fn memory_processes_and_disk_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_desk_that_used_up_its_memory_says_so() {
+    let place = Place::new().await;
+    let mut spec = place.spec("d-tight");
+    // Less than its parts need together: the kernel ends one after the other, the server at last.
+    spec.resources.memory_mib = 16;
+    let (progress, _) = hotdesk_provider::Progress::new();
+    let error = place.local.create(&spec, &progress).await.unwrap_err().to_string();
+    assert!(error.contains("memory was used up"), "{error}");
+    place.local.delete("d-tight").await.unwrap();
+}
+
+#[tokio::test]
 async fn its_directory_on_the_host_is_not_its_own() {
     let place = Place::new().await;
     let desk = place.desk("d-run").await;

@@ -5,6 +5,7 @@
 mod crowd;
 mod isolation;
 mod life;
+mod measure;
 mod network;
 mod place;
 mod rootless;

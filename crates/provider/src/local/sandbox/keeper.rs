@@ -27,6 +27,8 @@ pub(crate) struct Keeper {
     log: Log,
     network: Option<network::Helper>,
     group: Option<Group>,
+    /// How often memory was used up before this start.
+    before: u64,
 }
 
 impl Keeper {
@@ -41,7 +43,9 @@ impl Keeper {
         let handle = pidfd_open(pid, PidfdFlags::empty()).step(|| "watch the sandbox".into())?;
         let _ = std::fs::rename(desk.log(), desk.log_before());
         let log = Log::create(desk.log()).step(|| "open the log".into())?;
-        Ok(Self { desk: desk.clone(), init, handle, pipe: pipe.into(), log, network, group: plan.group.clone() })
+        let group = plan.group.clone();
+        let before = group.as_ref().map_or(0, Group::ended_for_memory);
+        Ok(Self { desk: desk.clone(), init, handle, pipe: pipe.into(), log, network, group, before })
     }
 
     /// Keeps the log until the desk ended; then the network ends too.
@@ -78,7 +82,7 @@ impl Keeper {
 
     fn reap(&self) -> String {
         let status = Pid::from_raw(self.init).and_then(|pid| waitpid(Some(pid), WaitOptions::empty()).ok().flatten());
-        let memory = self.group.as_ref().map_or(0, Group::ended_for_memory);
+        let memory = self.group.as_ref().map_or(0, Group::ended_for_memory).saturating_sub(self.before);
         let how = match status.map(|(_, status)| status) {
             Some(status) if status.signaled() => format!("it was ended by signal {}", status.terminating_signal().unwrap_or(0)),
             Some(status) => format!("it ended with status {}", status.exit_status().unwrap_or(0)),
