@@ -141,6 +141,19 @@ impl Library {
         }
     }
 
+    /// All trees, also those whose template has changed since. [`Library::remove_digest`] removes one.
+    pub fn trees(&self) -> Vec<Built> {
+        self.store.trees()
+    }
+
+    /// Removes a tree by its digest, under the same condition as [`Library::remove`].
+    pub fn remove_digest(&self, digest: &str) -> Result<()> {
+        match self.store.tree(digest).filter(|path| path.is_dir()) {
+            Some(path) => self.store.remove(&Rootfs { template: String::new(), path, digest: digest.into() }),
+            None => Ok(()),
+        }
+    }
+
     /// Bytes that a built template takes.
     pub fn size(&self, name: &str) -> Result<u64> {
         Ok(self.built(name)?.size_bytes)

@@ -122,8 +122,10 @@ async fn a_template_is_built_once_and_completely() {
     std::fs::write(directory.path().join("templates/tiny.toml"), TINY.replace("green", "blue")).unwrap();
     assert!(matches!(first.rootfs("tiny"), Err(Error::NotBuilt { .. })));
     std::fs::write(directory.path().join("templates/tiny.toml"), TINY).unwrap();
+    assert_eq!(first.trees(), [built]);
     first.remove("tiny").unwrap();
     first.remove("tiny").unwrap();
+    first.remove_digest(&rootfs.digest).unwrap();
     assert_empty(directory.path());
 }
 

@@ -22,12 +22,12 @@ mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
-use bollard::models::ContainerSummaryStateEnum;
+use bollard::models::{ContainerSummaryStateEnum, SystemInfo};
 use engine::{Engine, ORDINARY, STARTING};
 use futures_util::StreamExt;
 use hotdesk_api::fleet::Capabilities;
 use std::path::Path;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 /// This provider's name.
 pub(crate) const NAME: &str = "docker";
@@ -50,13 +50,21 @@ pub struct Docker {
     making: Mutex<()>,
     binary: image::BinaryName,
     guarded: network::Guarded,
+    info: OnceCell<SystemInfo>,
 }
 
 impl Docker {
     /// Asks nothing of the Engine yet; it may be down now and up later.
     pub fn new(context: Context, config: Config) -> Result<Self> {
         let engine = Engine::new(config.host)?;
-        Ok(Self { context, engine, making: Mutex::new(()), binary: Default::default(), guarded: Default::default() })
+        Ok(Self {
+            context,
+            engine,
+            making: Mutex::new(()),
+            binary: image::BinaryName::default(),
+            guarded: network::Guarded::default(),
+            info: OnceCell::new(),
+        })
     }
 
     fn container_name(&self, id: &str) -> String {

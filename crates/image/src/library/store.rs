@@ -54,6 +54,15 @@ impl Store {
         serde_json::from_slice(&std::fs::read(&path).map_err(|e| fail(&e))?).map_err(|e| fail(&e))
     }
 
+    pub(super) fn trees(&self) -> Vec<Built> {
+        let entries = std::fs::read_dir(self.directory.join("rootfs")).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir())
+            .filter_map(|path| serde_json::from_slice(&std::fs::read(path.with_extension("json")).ok()?).ok())
+            .collect()
+    }
+
     pub(super) fn lock_file(&self, rootfs: &Rootfs) -> Result<PackageLock> {
         let path = rootfs.path.with_extension("lock");
         std::fs::read_to_string(&path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?.parse()
@@ -111,7 +120,7 @@ impl Store {
         remove_tree(&gone)
     }
 
-    fn tree(&self, digest: &str) -> Option<PathBuf> {
+    pub(super) fn tree(&self, digest: &str) -> Option<PathBuf> {
         let good = digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit());
         good.then(|| self.directory.join("rootfs").join(digest))
     }

@@ -62,10 +62,10 @@ impl Docker {
 
     pub(super) async fn make(&self, spec: &DeskSpec, image: &image::Image) -> Result<()> {
         let network = self.ensure_network(spec.network).await?;
-        let info = self.info().await?;
+        let info = self.info_once().await?;
         let cpus = f64::from(spec.resources.cpus).min(info.ncpu.unwrap_or(1) as f64);
         let mut body = self.body(spec, image, &network, cpus)?;
-        if super::health::can_limit_disk(&info)
+        if super::health::can_limit_disk(info)
             && let Some(host) = &mut body.host_config
         {
             host.storage_opt = Some(HashMap::from([("size".into(), format!("{}M", spec.resources.disk_mib))]));

@@ -7,6 +7,11 @@ use bollard::models::SystemInfo;
 use hotdesk_api::fleet::Capabilities;
 
 impl Docker {
+    /// What does not change while an Engine runs, asked once: every new desk needs it.
+    pub(super) async fn info_once(&self) -> Result<&SystemInfo> {
+        self.info.get_or_try_init(|| self.info()).await
+    }
+
     pub(super) async fn info(&self) -> Result<SystemInfo> {
         self.engine.ask(ORDINARY, async |docker| docker.info().await).await
     }

@@ -43,7 +43,10 @@ impl Image {
 
 /// The binary's name by content; hashed again when the file was replaced.
 #[derive(Default)]
-pub(super) struct BinaryName(Mutex<Option<((u64, u64, i64, i64), String)>>);
+pub(super) struct BinaryName(Mutex<Option<(Stamp, String)>>);
+
+/// What changes when a file is replaced: inode, size, time.
+type Stamp = (u64, u64, i64, i64);
 
 impl BinaryName {
     async fn of(&self, path: &Path) -> Result<String> {

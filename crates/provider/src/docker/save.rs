@@ -87,8 +87,7 @@ impl Docker {
         self.blank_settings(id).await?;
         let name = self.container_name(id);
         let mut file = tokio::fs::File::options().write(true).create(true).truncate(true).open(to).await.map_err(fail)?;
-        let written = self
-            .engine
+        self.engine
             .ask(MOVING, async |docker| {
                 let mut stream = docker.export_container(&name);
                 while let Some(part) = stream.next().await {
@@ -97,8 +96,7 @@ impl Docker {
                 file.flush().await?;
                 Ok(())
             })
-            .await;
-        written
+            .await
     }
 
     pub(super) async fn read_archive(&self, spec: &DeskSpec, from: &Path) -> Result<()> {

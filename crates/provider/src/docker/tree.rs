@@ -128,8 +128,8 @@ async fn link(
     let mut header = header(kind, 0, mode, uid, gid, time);
     if header.set_link_name(to).is_err() {
         // Too long for the header: an entry of its own before it, as GNU tar does.
-        let mut long = header_of_long_link(to);
-        tar.append(&mut long, [to.as_os_str().as_bytes(), b"\0"].concat().as_slice()).await?;
+        let long = header_of_long_link(to);
+        tar.append(&long, [to.as_os_str().as_bytes(), b"\0"].concat().as_slice()).await?;
     }
     tar.append_data(&mut header, path, io_empty()).await
 }
