@@ -26,6 +26,7 @@ pub mod sqlite;
 mod driver;
 mod fault;
 mod statements;
+mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
 

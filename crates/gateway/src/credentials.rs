@@ -111,6 +111,13 @@ fn from_query(uri: &Uri) -> Option<String> {
     Some(decoded(pair.1)).filter(|key| !key.is_empty())
 }
 
+/// Takes the parameter `key` out whatever it holds: where no program of a desk is asked, it can be meant for us alone.
+pub(crate) fn strip_query(request: &mut Request) {
+    if let Some(uri) = without_key(request.uri()) {
+        *request.uri_mut() = uri;
+    }
+}
+
 fn without_key(uri: &Uri) -> Option<Uri> {
     let is_key = |pair: &&str| pair.split('=').next() == Some(IN_QUERY);
     let rest: Vec<_> = uri.query()?.split('&').filter(|pair| !is_key(pair)).collect();

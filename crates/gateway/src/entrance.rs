@@ -82,6 +82,9 @@ async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> R
     normalise(&mut request);
     let key = credentials::take(&mut request);
     let id = request_id(request.headers());
+    if !class::of(request.method(), request.uri().path()).0.is_passed_on() {
+        credentials::strip_query(&mut request);
+    }
     let (class, desk) = class::of(request.method(), request.uri().path());
     let span = tracing::info_span!(
         "request",

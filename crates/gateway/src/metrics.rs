@@ -190,7 +190,10 @@ pub(crate) fn internal() -> Who {
 
 /// What running desks use, kept for a moment so that scrapers do not multiply the cost.
 #[derive(Default)]
-pub(crate) struct UsageCache(Mutex<Option<(Instant, Vec<(Desk, Usage)>)>>);
+pub(crate) struct UsageCache(Mutex<Option<Kept>>);
+
+/// When it was asked, and what each desk used.
+type Kept = (Instant, Vec<(Desk, Usage)>);
 
 impl UsageCache {
     async fn get(&self, app: &App) -> Vec<(Desk, Usage)> {

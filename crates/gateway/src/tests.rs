@@ -12,6 +12,7 @@ mod passing;
 mod ports;
 mod provider;
 mod seen;
+mod serve;
 mod tls;
 
 use crate::{Config, Gateway};

@@ -31,7 +31,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
 }
 
 /// Makes a desk and waits until it runs
-#[utoipa::path(post, path = "/vm/create", tag = "vm", request_body = NewDesk, responses(
+#[utoipa::path(post, path = "/vm/create", tag = "vm", request_body = Option<NewDesk>, responses(
     (status = 200, description = "It runs", body = VmCreated),
     (status = 402, description = "The budget is spent", body = Problem, content_type = "application/problem+json"),
     (status = 429, description = "A limit is reached; `Retry-After` says when to ask again", body = Problem, content_type = "application/problem+json"),

@@ -1,4 +1,4 @@
-//! The little that two databases do differently. All statements are in [`super::statements`], once for both.
+//! The little that two databases do differently. Everything else is in [`super::statements`], once for both.
 
 use crate::error::{Error, Result};
 use async_trait::async_trait;

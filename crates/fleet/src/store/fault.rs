@@ -48,7 +48,9 @@ pub(super) fn fault(error: sqlx::Error) -> Error {
                 "8" => Error::Store(format!(
                     "the database can't be written ({text}); look at the owner and mode of its file and directory"
                 )),
-                "10" => Error::Store(format!("the disk of the database fails ({text}); look at the kernel's log")),
+                "10" => Error::Store(format!(
+                    "the disk of the database is full or fails ({text}); make room, or look at the kernel's log"
+                )),
                 "11" | "26" => Error::Store(format!(
                     "the database file is damaged ({text}); put back a copy, or move it away: running desks are then removed as unknown"
                 )),

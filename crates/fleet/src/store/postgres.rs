@@ -1,6 +1,9 @@
 //! PostgreSQL, for several orchestrators over one fleet.
 //!
-//! A listening connection hears of the events of other orchestrators; while it is broken, they are looked for each second.
+//! Connect to it directly, or through a pooler that keeps sessions: a connection listens, and statements are prepared.
+//! `sslmode=verify-full` in the address asks for an encrypted connection to the right server.
+//!
+//! The listening connection hears of the events of other orchestrators; while it is broken, they are looked for each second.
 
 use super::driver::{Driver, Durability, Row, Transaction, Value, bind, unpack};
 use super::fault::{fault, migration_fault};

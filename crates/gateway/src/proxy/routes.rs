@@ -4,6 +4,7 @@ use super::{Target, pass};
 use crate::app::App;
 use crate::entrance::Caller;
 use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use hotdesk_api::Problem;
@@ -21,6 +22,10 @@ pub(crate) fn router() -> OpenApiRouter<App> {
 }
 
 async fn passed(State(app): State<App>, caller: Caller, request: Request) -> Response {
+    // The one would show the desk's secret, the other is for proxies of another kind.
+    if [Method::TRACE, Method::CONNECT].contains(request.method()) {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS")]).into_response();
+    }
     match Target::read(request.uri().path(), request.uri().query()) {
         Ok((desk, target)) => pass(&app, &caller, &desk, target, request).await,
         Err(refusal) => refusal.into_response(),

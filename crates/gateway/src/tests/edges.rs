@@ -18,6 +18,9 @@ async fn each_mistake_has_its_status() {
     assert_eq!(problem(wrong).await.code, "method_not_allowed");
     let strange = world.ask(Method::from_bytes(b"BREW").unwrap(), "/v1/desks", &world.admin).send().await.unwrap();
     assert_eq!(strange.status(), 405);
+    let trace = world.ask(Method::TRACE, &format!("{path}/screenshot"), &world.admin).send().await.unwrap();
+    assert!(trace.headers().contains_key("allow"));
+    assert_eq!(problem(trace).await.status, 405, "would show the desk's secret");
     assert_eq!(problem(world.get("/v1/nowhere").await).await.status, 404);
     assert_eq!(problem(world.get("/").await).await.status, 404);
     let text = world.ask(Method::POST, "/v1/desks", &world.admin).header("content-type", "text/plain").body("{}");

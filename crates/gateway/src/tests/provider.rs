@@ -13,6 +13,9 @@ pub(super) struct FakeProvider {
     directory: PathBuf,
     desks: Mutex<HashMap<String, Option<Arc<FakeDesk>>>>,
     snapshots: Mutex<Vec<String>>,
+    /// Real desks of this binary instead of played ones.
+    binary: Option<PathBuf>,
+    processes: Mutex<HashMap<String, std::process::Child>>,
     /// The next desk does not come up.
     pub(super) broken: Mutex<bool>,
 }
@@ -20,7 +23,10 @@ pub(super) struct FakeProvider {
 impl FakeProvider {
     pub(super) fn new(directory: PathBuf) -> Self {
         std::fs::create_dir_all(&directory).unwrap();
-        Self { directory, ..Self::default() }
+        let mut provider = Self::default();
+        provider.directory = directory;
+        provider.binary = std::env::var_os("HOTDESK_TEST_BINARY").map(Into::into);
+        provider
     }
 
     pub(super) fn desk(&self, id: &str) -> Option<Arc<FakeDesk>> {
@@ -32,12 +38,45 @@ impl FakeProvider {
             return Err(Error::NotReady("its X server did not start".into()));
         }
         let path = self.directory.join(format!("{}.sock", spec.id));
+        if let Some(binary) = &self.binary {
+            self.run_real(binary, &path, spec);
+            return Ok(Placed { address: Address::Unix { path }, handle: serde_json::Value::Null });
+        }
         let mut desks = self.desks.lock().unwrap();
         if desks.get(&spec.id).is_none_or(Option::is_none) {
             let _ = std::fs::remove_file(&path);
             desks.insert(spec.id.clone(), Some(FakeDesk::start(&path, &spec.secret)));
         }
         Ok(Placed { address: Address::Unix { path }, handle: serde_json::Value::Null })
+    }
+}
+
+impl FakeProvider {
+    fn run_real(&self, binary: &Path, path: &Path, spec: &DeskSpec) {
+        let token = path.with_extension("token");
+        std::fs::write(&token, &spec.secret).unwrap();
+        std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let listen = format!("unix:{}", path.display());
+        let child = std::process::Command::new(binary)
+            .args(["desk", "--display", "auto", "--listen", &listen, "--token-file"])
+            .arg(token)
+            .spawn()
+            .unwrap();
+        let _ = std::fs::remove_file(path);
+        while !path.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        self.processes.lock().unwrap().insert(spec.id.clone(), child);
+        self.desks.lock().unwrap().insert(spec.id.clone(), Some(FakeDesk::start(&path.with_extension("unused"), "")));
+    }
+}
+
+impl Drop for FakeProvider {
+    fn drop(&mut self) {
+        for child in self.processes.lock().unwrap().values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
 /// Makes a desk
 ///
 /// The same `Idempotency-Key` gives the same desk again.
-#[utoipa::path(post, path = "/v1/desks", tag = "desks", request_body = NewDesk, params(
+#[utoipa::path(post, path = "/v1/desks", tag = "desks", request_body = Option<NewDesk>, params(
     Wait,
     ("idempotency-key" = Option<String>, Header, description = "Up to 255 visible characters; sent again, it gives the desk of the first time", max_length = 255, pattern = "^[!-~]+$"),
 ), responses(

@@ -122,7 +122,7 @@ async fn extend(
 }
 
 /// Saves a desk, so that others can start from it
-#[utoipa::path(post, path = "/v1/desks/{id}/snapshot", tag = "snapshots", params(("id" = String, Path, description = "Id or name")), request_body = NewSnapshot, responses(
+#[utoipa::path(post, path = "/v1/desks/{id}/snapshot", tag = "snapshots", params(("id" = String, Path, description = "Id or name")), request_body = Option<NewSnapshot>, responses(
     (status = 200, body = Snapshot),
     (status = 404, description = "There is no such desk, or it is not the key's", body = Problem, content_type = "application/problem+json"),
     (status = 409, description = "Not possible in the state that the desk is in", body = Problem, content_type = "application/problem+json"),
@@ -142,7 +142,7 @@ async fn snapshot(
 }
 
 /// A second desk that starts where this one is
-#[utoipa::path(post, path = "/v1/desks/{id}/fork", tag = "snapshots", params(("id" = String, Path, description = "Id or name"), Wait), request_body = ForkDesk, responses(
+#[utoipa::path(post, path = "/v1/desks/{id}/fork", tag = "snapshots", params(("id" = String, Path, description = "Id or name"), Wait), request_body = Option<ForkDesk>, responses(
     (status = 201, description = "The fork runs", body = Desk),
     (status = 202, description = "The fork is on its way", body = Desk),
     (status = 402, description = "The budget is spent", body = Problem, content_type = "application/problem+json"),
