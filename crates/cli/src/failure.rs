@@ -82,7 +82,10 @@ impl From<Error> for Failure {
             Error::NoFleet { message, .. } => Self::new(Exit::Unreachable, message.clone()),
             Error::Settings { message, .. } => Self::usage(plain(message)),
             Error::Unreachable { url, reason } => Self::new(Exit::Unreachable, format!("the fleet at {url} can't be reached"))
-                .hint("is it running? hotdesk up starts one on this machine, hotdesk doctor tells what is missing")
+                .hint(match reason.contains("certificate") {
+                    true => "HOTDESK_CA names a file with the certificates that are trusted",
+                    false => "is it running? hotdesk up starts one on this machine, hotdesk doctor tells what is missing",
+                })
                 .because(reason),
             Error::Broken(reason) => {
                 Self::new(Exit::Unreachable, "the connection to the fleet broke before the answer was there")

@@ -43,6 +43,11 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
+/// `1 desk`, `2 desks`.
+pub(crate) fn desks(count: usize) -> String {
+    if count == 1 { "1 desk".into() } else { format!("{count} desks") }
+}
+
 /// `1.2 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::waiting::{Waiting, say};
-use crate::{places, reach};
+use crate::{places, reach, text};
 use clap::Args;
 use futures_util::{StreamExt, stream};
 use hotdesk_client::{Client, Filter, Serve, Settings};
@@ -42,8 +42,7 @@ pub(crate) fn run(args: DownArgs) -> Exit {
         stop(&serve).await?;
         match left {
             0 => say("the fleet is down"),
-            1 => say("the fleet is down; 1 desk is left as it is (hotdesk up finds it again)"),
-            many => say(&format!("the fleet is down; {many} desks are left as they are (hotdesk up finds them again)")),
+            many => say(&format!("the fleet is down; hotdesk up finds {} again, left as before", text::desks(many))),
         }
         Ok(Exit::Success)
     })
@@ -70,7 +69,7 @@ async fn desks(data: &Path, delete: bool) -> Outcome<usize> {
     if !delete {
         return Ok(desks.len());
     }
-    let waiting = Waiting::new(&format!("deleting {} desks", desks.len()), false);
+    let waiting = Waiting::new(&format!("deleting {}", text::desks(desks.len())), false);
     let deleted = desks.iter().map(|desk| {
         let desk = client.desk(&desk.id);
         async move { desk.delete().await }

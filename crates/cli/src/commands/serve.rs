@@ -129,6 +129,7 @@ async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
     let library = Arc::new(library.with_templates(data.join("templates")));
     let providers = providers::open(&kinds, &name, &data, &library, local).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
+    one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;
     let key = key.admin(&data).await.map_err(|e| failure(&e, &data))?;
     // Clients of this machine need no certificate: they come by a socket that only its owner can open.
@@ -150,6 +151,20 @@ async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
     drop(announcement);
     fleet.close().await;
     Ok(Exit::Success)
+}
+
+/// Orchestrators that share a database share the fleet's name too: by it they find each other's desks, and whatever does
+/// not carry it is not touched. Their data directory holds it.
+async fn one_fleet(store: &dyn store::Store, name: &str, data: &Path) -> Outcome<()> {
+    let first = store.remember("hotdesk", "fleet", name).await.map_err(|e| failure(&e, data))?;
+    match first.filter(|first| first != name) {
+        None => Ok(()),
+        Some(first) => Err(Failure::usage(format!(
+            "the database belongs to the fleet {first}, and the data directory {} to the fleet {name}",
+            data.display()
+        ))
+        .hint("orchestrators of one fleet share its data directory, or at least the file fleet-id in it")),
+    }
 }
 
 /// Told at the first SIGTERM or SIGINT; a second one ends us at once, which desks survive.

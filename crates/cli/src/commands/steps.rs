@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Rows};
 use crate::reach::{self, Reach, title};
+use crate::text;
 use crate::waiting::Waiting;
 use clap::Args;
 use futures_util::{StreamExt, stream};
@@ -93,7 +94,7 @@ pub(crate) fn run(step: Step, args: StepArgs) -> Exit {
         let desks = chosen(&client, step, &args).await?;
         let what = match &desks[..] {
             [one] => format!("{} {}", step.doing(), title(one)),
-            many => format!("{} {} desks", step.doing(), many.len()),
+            many => format!("{} {}", step.doing(), text::desks(many.len())),
         };
         let waiting = Waiting::new(&what, args.json);
         let (client, waiting_for) = (&client, &waiting);
@@ -128,11 +129,8 @@ fn done_word(step: Step) -> &'static str {
 }
 
 fn tell(desks: &[Desk]) -> Exit {
-    let mut text = String::new();
-    for desk in desks {
-        text.push_str(&format!("{}  {}\n", desk.id, word(desk.state)));
-    }
-    crate::exit::print(text.as_bytes())
+    let lines = desks.iter().map(|desk| format!("{}  {}\n", desk.id, word(desk.state)));
+    crate::exit::print(lines.collect::<String>().as_bytes())
 }
 
 async fn chosen(client: &Client, step: Step, args: &StepArgs) -> Outcome<Vec<Desk>> {
@@ -153,7 +151,7 @@ async fn chosen(client: &Client, step: Step, args: &StepArgs) -> Outcome<Vec<Des
         return Err(Failure::new(Exit::NotFound, format!("there is no desk to {}", step.verb())));
     }
     if step != Step::Start && !args.yes {
-        confirm(&format!("{} {} desks", step.verb(), desks.len()), &desks)?;
+        confirm(&format!("{} {}", step.verb(), text::desks(desks.len())), &desks)?;
     }
     Ok(desks)
 }
@@ -212,7 +210,7 @@ pub(crate) async fn finish(client: &Client, done: Done, waiting: &Waiting, limit
         }
         waiting.stage(&desk.stage.as_deref().unwrap_or(word(desk.state)).replace('_', " "));
         if begin.elapsed() > limit {
-            let message = format!("{} is still {} after {}", desk.id, word(desk.state), crate::text::span(limit.as_secs()));
+            let message = format!("{} is still {} after {}", desk.id, word(desk.state), text::span(limit.as_secs()));
             return Err(Failure::new(Exit::Late, message).hint(format!("hotdesk logs {} tells more", desk.id)));
         }
         tokio::time::sleep(LOOK).await;

@@ -126,7 +126,7 @@ async fn head(client: &Client, looks: &[Look]) -> Outcome<String> {
     let fleet = client.fleet().await?;
     let running = looks.iter().filter(|look| look.state == State::Running).count();
     let memory: u64 = looks.iter().map(|look| look.usage.memory_bytes).sum();
-    let cpu: f64 = looks.iter().filter_map(|look| look.cpu_percent).sum();
+    let cpu: f64 = looks.iter().filter_map(|look| look.cpu_percent).fold(0.0, |sum, cpu| sum + cpu);
     Ok(format!(
         "{running} of {} desks run (most {}), CPU {cpu:.0} % of {:.0} CPUs, memory {} of {}    q ends",
         looks.len(),
