@@ -6,10 +6,12 @@
 pub mod access;
 pub mod action;
 pub mod activity;
+pub mod calls;
 pub mod clipboard;
 pub mod desk;
 pub mod file;
 pub mod fleet;
+pub mod freeze;
 pub mod health;
 pub mod problem;
 pub mod process;

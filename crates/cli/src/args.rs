@@ -1,11 +1,40 @@
 //! The command line.
 
+use crate::commands::audit::AuditArgs;
+use crate::commands::budget::BudgetCommand;
+use crate::commands::costs::CostsArgs;
+use crate::commands::cp::CpArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::down::DownArgs;
+use crate::commands::env::EnvArgs;
+use crate::commands::events::EventsArgs;
+use crate::commands::exec::ExecArgs;
+use crate::commands::extend::ExtendArgs;
+use crate::commands::fork::ForkArgs;
+use crate::commands::forward::ForwardArgs;
+use crate::commands::key::KeyCommand;
+use crate::commands::logs::LogsArgs;
+use crate::commands::ls::LsArgs;
+use crate::commands::new::NewArgs;
+use crate::commands::open::OpenArgs;
+use crate::commands::pool::PoolCommand;
+use crate::commands::provider::ProviderCommand;
+use crate::commands::serve::ServeArgs;
+use crate::commands::set::SetArgs;
+use crate::commands::sh::ShArgs;
+use crate::commands::shot::ShotArgs;
+use crate::commands::snapshot::{SnapshotArgs, SnapshotsArgs};
+use crate::commands::steps::StepArgs;
+use crate::commands::template::TemplateCommand;
+use crate::commands::top::TopArgs;
+use crate::commands::up::UpArgs;
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{
     AttachTarget, BrowserSettings, DisplayChoice, ListenAddress, LogFormat, ScreenSize, Secret, Settings, VncAddress,
     WindowManagerChoice, XServerChoice,
 };
+use std::fmt::Write;
 use std::path::PathBuf;
 
 /// Desktops for computer-use agents: runs them, drives them, serves them.
@@ -18,6 +47,87 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a fleet and a first desk on this machine
+    ///
+    /// Does what is missing and leaves alone what is there: starts the fleet in the background, builds the template
+    /// the first time, makes the first desk or wakes it, and tells where it is.
+    Up(UpArgs),
+    /// Stop the fleet of this machine; desks keep running
+    Down(DownArgs),
+    /// Serve a fleet
+    ///
+    /// The first start writes a key that may do everything to admin.key in the data directory. Ends cleanly on SIGTERM
+    /// and SIGINT; desks keep running, and the next start finds them.
+    ///
+    /// Each setting is taken from the first of: its flag, its HOTDESK_ variable, the settings file, its default.
+    Serve(Box<ServeArgs>),
+    /// See what desks are made of, and build it
+    #[command(subcommand)]
+    Template(TemplateCommand),
+
+    /// Make a desk
+    New(Box<NewArgs>),
+    /// List desks
+    Ls(LsArgs),
+    /// Take a picture of a desk
+    Shot(ShotArgs),
+    /// Run a program on a desk
+    Exec(ExecArgs),
+    /// Open a terminal on a desk
+    Sh(ShArgs),
+    /// Copy files to, from and between desks
+    Cp(CpArgs),
+    /// See a desk live
+    Open(OpenArgs),
+    /// Reach ports of a desk from this machine
+    Forward(ForwardArgs),
+    /// Show what a desk's server printed
+    Logs(LogsArgs),
+
+    /// Start stopped or archived desks
+    Start(StepArgs),
+    /// Stop desks; their files stay
+    Stop(StepArgs),
+    /// Put desks back to what they were made from
+    Reset(StepArgs),
+    /// Move stopped desks to the archive
+    Archive(StepArgs),
+    /// Let desks live longer
+    Extend(ExtendArgs),
+    /// Change name, labels and policy of a desk
+    Set(SetArgs),
+    /// Make a desk like another one, as it is right now
+    Fork(Box<ForkArgs>),
+    /// Save a desk
+    Snapshot(SnapshotArgs),
+    /// List and remove saved desks
+    Snapshots(SnapshotsArgs),
+    /// Delete desks
+    Rm(StepArgs),
+
+    /// Print the lines that point a client at the fleet
+    Env(EnvArgs),
+    /// Show what desks use right now
+    Top(TopArgs),
+    /// Show what happened in the fleet
+    Events(EventsArgs),
+    /// Keep desks ready
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Say who may use the fleet
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Say what projects may spend
+    #[command(subcommand)]
+    Budget(BudgetCommand),
+    /// Show money spent
+    Costs(CostsArgs),
+    /// Show who asked for what
+    Audit(AuditArgs),
+    /// Show where desks can live
+    #[command(subcommand)]
+    Provider(ProviderCommand),
+
     /// Run one desktop and serve it
     ///
     /// Starts an X server, a D-Bus session, accessibility and a window manager, keeps them alive, and offers
@@ -32,16 +142,15 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = "Example: hotdesk completions bash > /etc/bash_completion.d/hotdesk")]
     Completions { shell: clap_complete::Shell },
+    /// Make a sandbox and start a desk in it; for the local provider alone
+    #[command(hide = true)]
+    Sandbox,
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    CliReference,
 }
 
 #[derive(Debug, Args)]
@@ -161,23 +270,63 @@ impl DeskArgs {
     }
 }
 
+/// All commands, by what people want to do.
+pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
+    ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
+    ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
+    ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
+    ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),
+];
+
+/// The command line with its overview.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let overview = overview(&command);
+    command.help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}").after_help(overview)
+}
+
+fn overview(command: &clap::Command) -> clap::builder::StyledStr {
+    let style = command.get_styles().get_header();
+    let mut text = String::new();
+    for (group, names) in GROUPS {
+        let _ = writeln!(text, "{style}{group}:{style:#}");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let literal = command.get_styles().get_literal();
+            let _ = writeln!(text, "  {literal}{name:11}{literal:#}  {}", about.cloned().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text.push_str("hotdesk help COMMAND tells more.");
+    text.into()
+}
+
 /// A variable that is set to nothing counts as not set: container tools hand on variables that way.
 pub(crate) fn without_empty_variables(command: clap::Command) -> clap::Command {
     let forget = |arg: clap::Arg| {
         let empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
         if empty { arg.env(None) } else { arg }
     };
-    command.mut_subcommands(|subcommand| subcommand.mut_args(forget))
+    command.mut_subcommands(|subcommand| without_empty_variables(subcommand.mut_args(forget)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_one_place_in_the_overview() {
+        let command = Cli::command();
+        let mut known: Vec<_> = command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+        let mut shown: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        known.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(known, shown);
     }
 
     fn desk(words: &[&str]) -> Result<Settings, clap::Error> {

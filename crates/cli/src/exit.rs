@@ -16,8 +16,22 @@ pub(crate) enum Exit {
     Usage,
     /// Something that is needed is not installed.
     Missing,
-    /// The address or the display is taken by somebody else.
+    /// The address, the display or the name is taken by somebody else, or the desk's state does not allow it.
     Taken,
+    /// There is no such desk, key, template, file.
+    NotFound,
+    /// The key is missing, wrong, or not allowed to.
+    Denied,
+    /// A limit is reached, or the money is spent.
+    Limit,
+    /// The fleet does not answer, or the connection broke.
+    Unreachable,
+    /// It took longer than was waited for.
+    Late,
+    /// The program could not be run on the desk at all.
+    NotRun,
+    /// What a program on a desk ended with.
+    Program(u8),
     /// It was asked to stop twice and did not wait for anything.
     Signal(i32),
 }
@@ -30,6 +44,13 @@ impl Exit {
             Self::Usage => 2,
             Self::Missing => 3,
             Self::Taken => 4,
+            Self::NotFound => 5,
+            Self::Denied => 6,
+            Self::Limit => 7,
+            Self::Unreachable => 8,
+            Self::Late => 9,
+            Self::NotRun => 125,
+            Self::Program(code) => code,
             Self::Signal(number) => u8::try_from(128 + number).unwrap_or(255),
         }
     }
@@ -92,8 +113,10 @@ mod tests {
 
     #[test]
     fn every_end_has_its_code() {
-        let all = [Exit::Success, Exit::Failure, Exit::Usage, Exit::Missing, Exit::Taken, Exit::Signal(15)];
-        assert_eq!(all.map(Exit::code), [0, 1, 2, 3, 4, 143]);
+        let all = [Exit::Success, Exit::Failure, Exit::Usage, Exit::Missing, Exit::Taken, Exit::NotFound, Exit::Denied];
+        assert_eq!(all.map(Exit::code), [0, 1, 2, 3, 4, 5, 6]);
+        let all = [Exit::Limit, Exit::Unreachable, Exit::Late, Exit::NotRun, Exit::Program(42), Exit::Signal(15)];
+        assert_eq!(all.map(Exit::code), [7, 8, 9, 125, 42, 143]);
         assert_eq!(Exit::from(&Error::Conflict(String::new())), Exit::Taken);
     }
 }

@@ -1,8 +1,61 @@
-//! The reference of settings, made from the command line itself.
+//! The references of settings and commands, made from the command line itself.
 
-use crate::args::Cli;
+use crate::args::{self, Cli, GROUPS};
 use clap::CommandFactory;
 use std::fmt::Write;
+
+/// `docs/cli.md`.
+pub(crate) fn commands() -> String {
+    let mut text = String::from(
+        "# Commands\n\n\
+         This page is made by `hotdesk cli-reference`; a test holds it to the program. `hotdesk desk` has a page of its own: [settings.md](settings.md).\n\n\
+         **Which fleet.** The flags `--url` and `--key`, else `HOTDESK_URL` and `HOTDESK_KEY`, else the fleet that runs on this machine (`serve.json` and\n\
+         `admin.key` in its data directory). This machine's key is never sent to another address. `HOTDESK_CA` names a file with certificates to trust.\n\n\
+         **Which desk.** An id, a name, or the beginning of either, if only one desk fits.\n\n\
+         **Output.** Data goes to stdout, talk to stderr. `--json` prints what the API says, and is stable. What takes longer than a second tells what it is doing.\n\
+         `NO_COLOR` is honoured. Control characters in names and texts of others are escaped before a terminal sees them.\n\n\
+         | status | meaning |\n|---|---|\n\
+         | 0 | done |\n\
+         | 1 | it failed |\n\
+         | 2 | the command line, a variable or the settings can't be used |\n\
+         | 3 | something that is needed is not there |\n\
+         | 4 | the address, the name or the desk is taken, or its state does not allow it |\n\
+         | 5 | there is no such desk, key, template or file |\n\
+         | 6 | the key is missing, wrong, or may not |\n\
+         | 7 | a limit is reached, or the money is spent |\n\
+         | 8 | the fleet can't be reached, or the connection broke |\n\
+         | 9 | it took longer than was waited for |\n\
+         | 124, 125 | `exec`: the program took too long; it could not be run at all |\n\
+         | 128 + N | ended by signal N |\n",
+    );
+    let mut command = args::command().term_width(100);
+    command.build();
+    for (group, names) in GROUPS {
+        let _ = writeln!(text, "\n## {group}");
+        for name in names.iter().filter(|name| **name != "desk") {
+            if let Some(command) = command.find_subcommand_mut(name) {
+                describe(&mut text, command, &format!("hotdesk {name}"));
+            }
+        }
+    }
+    text
+}
+
+fn describe(text: &mut String, command: &mut clap::Command, name: &str) {
+    let mut inner: Vec<_> = command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    inner.retain(|inner| inner != "help");
+    // A command that is nothing but its subcommands is described by them.
+    if inner.is_empty() || !command.is_subcommand_required_set() {
+        let help = command.render_help().to_string();
+        let lines = help.lines().map(|line| format!("{}\n", line.trim_end()));
+        let _ = writeln!(text, "\n### {name}\n\n```text\n{}```", lines.collect::<String>());
+    }
+    for one in inner {
+        if let Some(command) = command.find_subcommand_mut(&one) {
+            describe(text, command, &format!("{name} {one}"));
+        }
+    }
+}
 
 /// `docs/settings.md`.
 pub(crate) fn settings() -> String {
@@ -69,6 +122,29 @@ pub(crate) fn settings() -> String {
          | 4 | the address or the display is taken |\n\
          | 128 + N | asked to stop twice, by signal N the second time |\n",
     );
+    let _ = write!(
+        text,
+        "\n# Settings of `hotdesk serve`\n\n\
+         Each setting is taken from the first of: its flag, its `HOTDESK_` variable (both in [cli.md](cli.md)), the settings file, its default. The file is\n\
+         `hotdesk.toml` in the data directory, or the one that `--config` names. This is all that can stand in it, with the defaults. What takes a time is in\n\
+         seconds, and 0 means never:\n\n\
+         ```toml\n{}```\n\n\
+         Besides: `providers = [\"local\"]`, the places where desks live, the first is the default; `store = \"postgres://USER@HOST/NAME\"`;\n\
+         `[gateway.tls]` with `cert` and `key`; `gateway.public_url`; and as many of these as are needed:\n\n\
+         ```toml\n\
+         [max_desks_per_project]\n\
+         ci = 10\n\n\
+         [prices.local]                  # per hour: of one CPU, one GiB of memory, one GiB of disk\n\
+         cpu_hour = 0.02\n\
+         memory_gib_hour = 0.005\n\
+         disk_gib_hour = 0.0001\n\n\
+         [[pools]]\n\
+         template = \"base\"\n\
+         min = 2\n\
+         max = 10\n\
+         ```\n",
+        crate::commands::serve::default_settings()
+    );
     text
 }
 
@@ -76,15 +152,16 @@ pub(crate) fn settings() -> String {
 mod tests {
     use super::*;
 
-    /// `UPDATE_GOLDEN=1 cargo test -p hotdesk reference` writes it anew.
+    /// `UPDATE_GOLDEN=1 cargo test -p hotdesk reference` writes them anew.
     #[test]
-    fn the_page_is_fresh() {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::create_dir_all(file.parent().expect("it has a folder")).expect("docs can be made");
-            std::fs::write(&file, settings()).expect("docs can be written");
+    fn the_pages_are_fresh() {
+        for (name, text) in [("settings.md", settings()), ("cli.md", commands())] {
+            let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::write(&file, &text).expect("docs can be written");
+            }
+            let kept = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(kept == text, "docs/{name} is stale: UPDATE_GOLDEN=1 cargo test -p hotdesk reference");
         }
-        let kept = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(kept == settings(), "docs/settings.md is stale: UPDATE_GOLDEN=1 cargo test -p hotdesk reference");
     }
 }

@@ -82,10 +82,3 @@ pub(crate) fn cost(project: &str, provider: &str, micro: i64) {
     counter!("hotdesk_cost_micro_total", "project" => project.to_owned(), "provider" => provider.to_owned())
         .increment(u64::try_from(micro).unwrap_or(0));
 }
-
-/// What a desk used when it was last looked at.
-pub(crate) fn usage(desk: &str, cpu: f64, memory_bytes: u64) {
-    gauge!("hotdesk_desk_cpu_cores", "desk" => desk.to_owned()).set(cpu);
-    #[expect(clippy::cast_precision_loss)]
-    gauge!("hotdesk_desk_memory_bytes", "desk" => desk.to_owned()).set(memory_bytes as f64);
-}

@@ -1,7 +1,34 @@
 //! What desks are made of: templates and the root file systems built from them.
+//!
+//! A [`Template`] is one declarative file. A [`Library`] knows the shipped templates and those of the user, and
+//! keeps what was built from them, named by content:
+//!
+//! ```text
+//!   IMAGES/rootfs/DIGEST/        the tree: the lower layer of desks. It appears complete, by one rename, or not at all.
+//!   IMAGES/rootfs/DIGEST.json    what it is: template, inputs, size (see `Built`)
+//!   IMAGES/rootfs/DIGEST.lock    the exact versions of its packages
+//!   IMAGES/inputs/INPUTS         the DIGEST that was built from these inputs: how a look-up is cheap
+//!   IMAGES/debs/                 downloaded packages, for the next build
+//!   IMAGES/work/                 builds under way; what a dead one left there is removed at the next open
+//! ```
+//!
+//! Every built tree has the user of the template with a home, the programs' settings, and the desk's own settings in
+//! [`DESK_SETTINGS`]: whoever starts a desk on it passes `--config` with that path.
 
+mod builder;
+mod digest;
 mod error;
 mod library;
+mod packages;
+mod settings;
+mod template;
 
+pub use builder::share;
 pub use error::{Error, Result};
-pub use library::{Library, Rootfs};
+pub use library::{Built, Library, Rootfs};
+pub use packages::PackageLock;
+pub use settings::DeskSettings;
+pub use template::{Check, File, Owner, Screen, Template, User};
+
+/// The settings file of `hotdesk desk` inside every built tree: start commands, environment, screen of the template.
+pub const DESK_SETTINGS: &str = "/etc/hotdesk/desk.toml";

@@ -1,7 +1,17 @@
 //! The templates of one installation and what was built from them.
 
-use crate::{Error, Result};
+mod store;
+
+use crate::builder::{self, Job};
+use crate::template::{resolve, shipped};
+use crate::{Error, PackageLock, Result, Template, digest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use store::Store;
+
+/// Names the directory of the user's templates.
+const TEMPLATES_VARIABLE: &str = "HOTDESK_TEMPLATES";
 
 /// A root file system, ready to be the lower layer of desks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,35 +22,190 @@ pub struct Rootfs {
     pub digest: String,
 }
 
+/// What is written down beside a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    pub template: String,
+    pub digest: String,
+    /// Names what it was built from.
+    pub inputs: String,
+    pub suite: String,
+    pub packages: usize,
+    pub size_bytes: u64,
+    pub seconds: u64,
+}
+
 /// Templates (shipped, and those of the user) and the root file systems built from them.
 #[derive(Debug)]
 pub struct Library {
-    directory: PathBuf,
+    store: Store,
+    /// Directories of the user's templates; the last wins.
+    templates: Vec<PathBuf>,
 }
 
 impl Library {
-    /// `directory` holds what is built; it is made if it does not exist.
+    /// `directory` holds what is built; it is made if it does not exist. What dead builds left is removed.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self> {
-        Ok(Self { directory: directory.into() })
+        let templates = std::env::var_os(TEMPLATES_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
+        Ok(Self { store: Store::open(directory.into())?, templates: templates.into_iter().collect() })
+    }
+
+    /// Adds a directory with templates of the user (`NAME.toml`), which win over those known so far. It need not exist.
+    #[must_use]
+    pub fn with_templates(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.templates.push(directory.into());
+        self
     }
 
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.store.directory()
     }
 
     /// Names of all templates, built or not.
     pub fn names(&self) -> Vec<String> {
-        Vec::new()
+        let own = self.templates.iter().flat_map(std::fs::read_dir).flatten().flatten().filter_map(|entry| {
+            let path = entry.path();
+            (path.extension()? == "toml").then(|| path.file_stem()?.to_str().map(String::from))?
+        });
+        let names: BTreeSet<String> = shipped::TEMPLATES.iter().map(|(name, _)| (*name).to_owned()).chain(own).collect();
+        names.into_iter().collect()
     }
 
-    /// What was built of a template. Cheap.
+    /// A template with all that it extends folded in.
+    pub fn template(&self, name: &str) -> Result<Template> {
+        let chain = resolve::chain(name, &|name| self.read(name))?;
+        resolve::fold(chain).ok_or_else(|| self.unknown(name))
+    }
+
+    /// What was built of a template. Cheap: one file is read.
     pub fn rootfs(&self, name: &str) -> Result<Rootfs> {
-        Err(Error::NotBuilt { name: name.into() })
+        let plan = self.plan(name)?;
+        self.store.find(name, &plan.inputs).ok_or_else(|| Error::NotBuilt { name: name.into() })
     }
 
-    /// Builds it if it is not built yet; `stage` is told what goes on.
-    pub async fn build(&self, name: &str, stage: impl Fn(&str) + Send + Sync) -> Result<Rootfs> {
-        stage("nothing to do");
-        self.rootfs(name)
+    /// What is known about what was built of a template.
+    pub fn built(&self, name: &str) -> Result<Built> {
+        self.store.built(&self.rootfs(name)?)
     }
+
+    /// The exact versions of the packages of what was built of a template.
+    pub fn lock(&self, name: &str) -> Result<PackageLock> {
+        self.store.lock_file(&self.rootfs(name)?)
+    }
+
+    /// Builds it if it is not built yet; `stage` is told what goes on (see [`crate::share`] for a bar).
+    /// Two builds of one template, in one process or in two, are done one after the other; the second finds the first's.
+    /// Dropping the future ends the build and leaves nothing.
+    pub async fn build(&self, name: &str, stage: impl Fn(&str) + Send + Sync) -> Result<Rootfs> {
+        let plan = self.plan(name)?;
+        if let Some(rootfs) = self.store.find(name, &plan.inputs) {
+            return Ok(rootfs);
+        }
+        let place = self.store.begin(&plan.inputs, &stage).await?;
+        if let Some(rootfs) = self.store.find(name, &plan.inputs) {
+            return Ok(rootfs);
+        }
+        let begun = std::time::Instant::now();
+        let debs = self.store.debs();
+        let job = Job {
+            template: &plan.template,
+            suite: &plan.suite,
+            inputs: &plan.inputs,
+            prescribed: plan.prescribed.as_ref(),
+            work: place.path(),
+            debs: &debs,
+        };
+        let outcome = builder::build(&job, &stage).await;
+        place.keep_log(name);
+        let tree = outcome?;
+        stage("putting it into place");
+        let lock = tree.lock.to_string();
+        let built = Built {
+            template: name.into(),
+            digest: digest::tree(&plan.inputs, &lock),
+            inputs: plan.inputs,
+            suite: plan.suite,
+            packages: tree.lock.len(),
+            size_bytes: builder::disk_size(&tree.path),
+            seconds: begun.elapsed().as_secs(),
+        };
+        self.store.complete(&tree.path, &lock, &built)
+    }
+
+    /// Removes what was built of a template. Desks that run on it lose their files below: ask first who does.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        match self.rootfs(name) {
+            Ok(rootfs) => self.store.remove(&rootfs),
+            Err(Error::NotBuilt { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// All trees, also those whose template has changed since. [`Library::remove_digest`] removes one.
+    pub fn trees(&self) -> Vec<Built> {
+        self.store.trees()
+    }
+
+    /// Removes a tree by its digest, under the same condition as [`Library::remove`].
+    pub fn remove_digest(&self, digest: &str) -> Result<()> {
+        match self.store.tree(digest).filter(|path| path.is_dir()) {
+            Some(path) => self.store.remove(&Rootfs { template: String::new(), path, digest: digest.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that a built template takes.
+    pub fn size(&self, name: &str) -> Result<u64> {
+        Ok(self.built(name)?.size_bytes)
+    }
+
+    fn plan(&self, name: &str) -> Result<Plan> {
+        let template = self.template(name)?;
+        let suite = match &template.suite {
+            Some(suite) => suite.clone(),
+            None => builder::host_suite()?,
+        };
+        let prescribed = self.prescribed(name)?;
+        let text = prescribed.as_ref().map(ToString::to_string);
+        let inputs = digest::inputs(&template, &suite, text.as_deref());
+        Ok(Plan { template, suite, prescribed, inputs })
+    }
+
+    /// The lock file beside the user's template (`NAME.lock`), whose versions a build must use.
+    fn prescribed(&self, name: &str) -> Result<Option<PackageLock>> {
+        let Some(path) = self.templates.iter().rev().map(|d| d.join(format!("{name}.lock"))).find(|path| path.is_file()) else {
+            return Ok(None);
+        };
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+        text.parse().map(Some)
+    }
+
+    /// One template as its file says.
+    fn read(&self, name: &str) -> Result<Template> {
+        for directory in self.templates.iter().rev() {
+            let path = directory.join(format!("{name}.toml"));
+            let Ok(data) = path.metadata() else { continue };
+            if data.len() > crate::template::LARGEST_FILE {
+                return Err(Error::Invalid(format!("{} is too large for a template", path.display())));
+            }
+            let text = std::fs::read_to_string(&path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+            return Template::parse(name, &text, Some(directory));
+        }
+        match shipped::TEMPLATES.iter().find(|(known, _)| *known == name) {
+            Some((name, text)) => Template::parse(name, text, None),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        Error::Unknown { name: name.into(), known: self.names().join(", ") }
+    }
+}
+
+/// What a build would do.
+struct Plan {
+    template: Template,
+    suite: String,
+    prescribed: Option<PackageLock>,
+    inputs: String,
 }

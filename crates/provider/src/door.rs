@@ -18,8 +18,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-/// Room of `sun_path`, without its end.
-const LONGEST_SOCKET_PATH: usize = 107;
 /// Answers about a desk are small.
 const LARGEST_ANSWER: usize = 1 << 20;
 /// Pauses between two looks at a desk that starts: it takes 150 ms, so a look each few is worth it.
@@ -128,16 +126,15 @@ impl Address {
     }
 }
 
-/// A path that is too long for the system's address is reached by way of its directory.
+/// Connects to a socket of a desk, and to nothing else: where a desk may write its directory, it could have put a link
+/// to a socket of the host there. This way a path may also be longer than a system's address.
 async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    if path.as_os_str().len() <= LONGEST_SOCKET_PATH {
-        return UnixStream::connect(path).await;
+    use rustix::fs::{FileType, Mode, OFlags};
+    let socket = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
+        return Err(io::Error::other(format!("{} is not a socket", path.display())));
     }
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    };
-    let directory = std::fs::File::open(directory)?;
-    UnixStream::connect(Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)).await
+    UnixStream::connect(Path::new("/proc/self/fd").join(socket.as_raw_fd().to_string())).await
 }
 
 /// A connection to a desk.
@@ -176,5 +173,27 @@ impl AsyncWrite for Stream {
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_socket_is_a_desk() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
+        std::fs::create_dir_all(&deep).unwrap();
+        let listener = tokio::net::UnixListener::bind(folder.path().join("s")).unwrap();
+        std::fs::rename(folder.path().join("s"), deep.join("s")).unwrap();
+        let connect = async |path: PathBuf| Address::Unix { path }.connect().await;
+        connect(deep.join("s")).await.expect("a long path is no trouble");
+        listener.accept().await.unwrap();
+        std::os::unix::fs::symlink(deep.join("s"), folder.path().join("link")).unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(connect(folder.path().join("link")).await.is_err(), "a link is not followed");
+        assert!(connect(folder.path().join("file")).await.is_err());
+        assert!(connect(folder.path().join("nothing")).await.is_err());
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -107,6 +108,10 @@ impl Listener {
                 Ok(Self { address, socket: Socket::Tcp(socket) })
             }
             Address::Unix(path) => {
+                if let Some(socket) = handed_over(path) {
+                    let socket = UnixListener::from_std(socket).map_err(failed)?;
+                    return Ok(Self { address: address.clone(), socket: Socket::Unix(socket) });
+                }
                 remove_dead_socket(path).map_err(failed)?;
                 let socket = UnixListener::bind(path).map_err(failed)?;
                 // The file is the only guard of this address.
@@ -139,6 +144,29 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// A socket for this path that whoever started us opened for us, as `systemd` does: `LISTEN_FDS` of them, from number 3 on.
+/// So a server can have a socket in a directory where it may not make one.
+fn handed_over(path: &Path) -> Option<std::os::unix::net::UnixListener> {
+    const FIRST: i32 = 3;
+    // More than anybody hands over; the variable comes from outside.
+    const MOST: i32 = 64;
+    let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
+    // Meant for us, or for the process above, of which we are the second half.
+    let (own, above) = (nix::unistd::getpid().as_raw(), nix::unistd::getppid().as_raw());
+    number("LISTEN_PID").filter(|pid| [own, above].contains(pid))?;
+    let count = number("LISTEN_FDS")?.clamp(0, MOST);
+    let found = (FIRST..FIRST + count).find(|fd| {
+        // SAFETY: only looked at; a number that is not open answers an error.
+        let name = rustix::net::getsockname(unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) });
+        let name = name.ok().and_then(|name| rustix::net::SocketAddrUnix::try_from(name).ok());
+        name.is_some_and(|name| name.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
+    })?;
+    // SAFETY: it was opened for us under this number, and nothing else here uses it.
+    let socket = std::os::unix::net::UnixListener::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(found) });
+    socket.set_nonblocking(true).ok()?;
+    Some(socket)
 }
 
 /// A socket that nobody listens on is what a killed server leaves; anything else stays.
@@ -190,5 +218,41 @@ mod tests {
         assert!(!path.exists());
         std::fs::write(path, "a file").unwrap();
         assert!(Listener::bind(&address).await.is_err(), "a file of somebody is not deleted");
+    }
+
+    /// Sockets that are handed over have fixed numbers, so this needs a process of its own.
+    #[test]
+    fn a_socket_that_is_handed_over_is_used() {
+        const PATH: &str = "HOTDESK_TEST_HANDED_OVER";
+        if let Some(path) = std::env::var_os(PATH) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            return runtime.block_on(async {
+                let listener = Listener::bind(&Address::Unix(path.into())).await.unwrap();
+                listener.accept().await.unwrap();
+            });
+        }
+        use std::os::fd::AsRawFd;
+        use std::os::unix::process::CommandExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Nobody can make another one here, root included, and none is needed.
+        let (number, name) = (socket.as_raw_fd(), "server::listen::tests::a_socket_that_is_handed_over_is_used");
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name]).env(PATH, &path).env("LISTEN_FDS", "1");
+        // SAFETY: one system call, and a variable of the child is set by another program below.
+        unsafe {
+            command.pre_exec(move || match nix::libc::dup2(number, 3) {
+                3 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            })
+        };
+        // It is meant for the process above, which is this one.
+        command.env("LISTEN_PID", std::process::id().to_string());
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+        let mut child = command.spawn().unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap()), inode);
+        assert!(child.wait().unwrap().success());
     }
 }

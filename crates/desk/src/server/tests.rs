@@ -3,6 +3,8 @@
 mod any_input;
 mod files;
 mod frame;
+mod freeze;
+mod ports;
 mod processes;
 mod terminals;
 

@@ -1,7 +1,6 @@
 //! Looking at a desk: is there work in it?
 
 use crate::engine::Engine;
-use crate::telemetry;
 use crate::view::Entry;
 use async_trait::async_trait;
 use hotdesk_api::activity::Activity;
@@ -59,7 +58,6 @@ pub(super) async fn look(engine: &Engine, entry: &Entry) {
             signs.load = Some((usage.cpu_s - before).max(0.0) / seconds);
         }
         signs.cpu = Some((now, usage.cpu_s));
-        telemetry::usage(&record.id, signs.load.unwrap_or(0.0), usage.memory_bytes);
     }
     signs.seen = match activity {
         Some(a) if a.viewers > 0 => Some("live view"),

@@ -1,0 +1,130 @@
+//! `hotdesk env`: the lines that point a client at this fleet.
+
+use crate::exit::{Exit, print};
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::reach::{self, Reach};
+use clap::{Args, Subcommand};
+use hotdesk_client::{Client, Target};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: eval \"$(hotdesk env)\"", args_conflicts_with_subcommands = true)]
+pub(crate) struct EnvArgs {
+    #[command(subcommand)]
+    of: Option<Of>,
+
+    /// Print JSON instead of shell lines
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+enum Of {
+    /// Settings for OSWorld: a desk as its server
+    Osworld {
+        /// The desk, by id, name or the beginning of either
+        desk: String,
+
+        /// Print JSON instead of shell lines
+        #[arg(long)]
+        json: bool,
+
+        #[command(flatten)]
+        reach: Reach,
+    },
+}
+
+pub(crate) fn run(args: EnvArgs) -> Exit {
+    reach::run(async move {
+        match args.of {
+            None => {
+                let client = args.reach.client()?;
+                tell(&fleet(&client), args.json)
+            }
+            Some(Of::Osworld { desk, json, reach }) => {
+                let client = reach.client()?;
+                let desk = reach::desk(&client, &desk).await?;
+                tell(&osworld(&client, &desk.id)?, json)
+            }
+        }
+    })
+}
+
+/// In the order in which they are printed.
+type Variables = Vec<(&'static str, String)>;
+
+fn fleet(client: &Client) -> Variables {
+    let mut variables = vec![("HOTDESK_URL", client.target().to_string())];
+    if let Some(key) = client.key() {
+        variables.push(("HOTDESK_KEY", key.to_owned()));
+    }
+    variables
+}
+
+fn osworld(client: &Client, desk: &str) -> Outcome<Variables> {
+    let Target::Http(url) = client.target() else {
+        return Err(Failure::usage("OSWorld can't use a Unix socket")
+            .hint("let the fleet listen on a port too: hotdesk serve --listen 127.0.0.1:7700"));
+    };
+    // OSWorld sends no headers of ours, so the key is a part of the path.
+    let below = |path: &[&str]| match client.key() {
+        Some(key) => client.address(&[&["k", key], path].concat()),
+        None => client.address(path),
+    };
+    let mut variables = vec![
+        ("OSWORLD_BASE_URL", below(&["osworld", desk])),
+        ("OSWORLD_HOST", url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned()),
+        ("OSWORLD_PORT", url.port_or_known_default().unwrap_or(80).to_string()),
+        // Chrome's debugging interface of that desk, for Playwright's connect_over_cdp.
+        ("OSWORLD_CHROMIUM_URL", below(&["v1", "desks", desk, "ports", "9222"])),
+        ("HOTDESK_DESK", desk.to_owned()),
+    ];
+    variables.extend(fleet(client));
+    Ok(variables)
+}
+
+fn tell(variables: &[(&'static str, String)], json: bool) -> Outcome {
+    if json {
+        #[derive(Serialize)]
+        #[serde(transparent)]
+        struct All<'a>(BTreeMap<&'static str, &'a str>);
+        return out::json(&All(variables.iter().map(|(name, value)| (*name, value.as_str())).collect()));
+    }
+    let lines = variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+    Ok(print(lines.collect::<String>().as_bytes()))
+}
+
+/// As a shell reads it back.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_osworld() {
+        let client = Client::new("http://127.0.0.1:7700", "hd_k").unwrap();
+        let variables: BTreeMap<_, _> = osworld(&client, "d-1").unwrap().into_iter().collect();
+        assert_eq!(variables["OSWORLD_BASE_URL"], "http://127.0.0.1:7700/k/hd_k/osworld/d-1");
+        assert_eq!((variables["OSWORLD_HOST"].as_str(), variables["OSWORLD_PORT"].as_str()), ("127.0.0.1", "7700"));
+        assert!(osworld(&Client::new("unix:/x", "hd_k").unwrap(), "d-1").is_err());
+    }
+
+    #[test]
+    fn lines_that_a_shell_reads_back() {
+        assert_eq!(quoted("http://127.0.0.1:7700"), "http://127.0.0.1:7700");
+        assert_eq!(quoted("a b'c$(x)"), r"'a b'\''c$(x)'");
+        assert_eq!(quoted(""), "''");
+    }
+}

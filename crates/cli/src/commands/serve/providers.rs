@@ -1,0 +1,93 @@
+//! The providers of a fleet on this machine.
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use hotdesk_image::Library;
+use hotdesk_provider::docker::{self, Docker};
+use hotdesk_provider::local::Local;
+use hotdesk_provider::{Check, Context, Provider};
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A provider that this program knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Local,
+    Docker,
+}
+
+/// Settings of the provider `local`.
+pub(super) type LocalConfig = hotdesk_provider::local::Config;
+
+/// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
+pub(super) async fn open(
+    kinds: &[Kind],
+    fleet: &str,
+    data: &Path,
+    images: &Arc<Library>,
+    local: LocalConfig,
+) -> Outcome<Vec<Arc<dyn Provider>>> {
+    let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker] } else { kinds };
+    let mut opened = Vec::new();
+    for kind in wanted {
+        let context = context(*kind, fleet, data, images)?;
+        // A daemon that answered once is waited for when it is down: it may have desks.
+        let mark = context.data.clone();
+        let guess = kinds.is_empty() && *kind == Kind::Docker && !mark.exists();
+        match make(*kind, context, local).await {
+            Ok(provider) if guess => match provider.list().await {
+                Ok(_) => {
+                    std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
+                    opened.push(provider);
+                }
+                Err(e) => tracing::debug!(reason = %e, "docker is not used"),
+            },
+            Ok(provider) => opened.push(provider),
+            Err(failure) if kinds.is_empty() => tracing::debug!(provider = kind.name(), ?failure, "not used"),
+            Err(failure) => return Err(failure.during(format!("the provider {} can't be used", kind.name()))),
+        }
+    }
+    match opened.is_empty() {
+        true => Err(Failure::new(Exit::Missing, "desks can live nowhere on this machine").hint("hotdesk doctor tells why")),
+        false => Ok(opened),
+    }
+}
+
+fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outcome<Context> {
+    // Desks go on with the program that they were started with, even when its file is replaced.
+    let binary = std::env::current_exe().map_err(|e| Failure::local(format!("this program can't be found: {e}")))?;
+    Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
+}
+
+async fn make(kind: Kind, context: Context, local: LocalConfig) -> Outcome<Arc<dyn Provider>> {
+    match kind {
+        // Looks at the machine and tidies up, which takes a while.
+        Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
+            Ok(Ok(local)) => Ok(Arc::new(local)),
+            Ok(Err(e)) => Err(Failure::new(Exit::Missing, e.to_string())),
+            Err(e) => Err(Failure::local(e.to_string())),
+        },
+        Kind::Docker => match Docker::new(context, docker::Config::default()) {
+            Ok(docker) => Ok(Arc::new(docker)),
+            Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
+        },
+    }
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+        }
+    }
+}
+
+/// What works here, for `hotdesk doctor`; or why there is nothing to look at.
+pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
+    let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default()).await.map_err(|failure| failure.text())?;
+    Ok(provider.check().await)
+}

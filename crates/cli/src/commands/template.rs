@@ -1,0 +1,241 @@
+//! `hotdesk template`: what desks are made of.
+//!
+//! Without `--url` these work on this machine's own templates, whether a fleet runs or not.
+
+use crate::exit::{Exit, print};
+use crate::failure::{Failure, Outcome};
+use crate::out::{self, Rows};
+use crate::reach::Reach;
+use crate::text::size;
+use crate::waiting::Waiting;
+use crate::{places, reach};
+use clap::{Args, Subcommand};
+use hotdesk_api::calls::TemplateInfo;
+use hotdesk_client::Client;
+use hotdesk_image::Library;
+use serde_json::json;
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// List templates
+    Ls(LsArgs),
+    /// Show what a template is made of
+    Show(ShowArgs),
+    /// Build templates, so that desks can start from them
+    Build(BuildArgs),
+    /// Remove what was built of a template
+    Rm(RmArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Where built templates are
+    #[arg(long, env = "HOTDESK_IMAGES", hide_env_values = true, value_name = "DIR")]
+    images: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The template
+    name: String,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// The data directory of the fleet, which may hold templates too
+    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    /// The templates
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// The template
+    name: String,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// The data directory of the fleet, which may hold templates too
+    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+pub(crate) fn run(command: TemplateCommand) -> Exit {
+    reach::run(async move {
+        match command {
+            TemplateCommand::Ls(args) => list(args).await,
+            TemplateCommand::Show(args) => show(&args),
+            TemplateCommand::Build(args) => build(args).await,
+            TemplateCommand::Rm(args) => {
+                let library = library(&args.place, args.data.as_deref())?;
+                library.template(&args.name).map_err(|e| told(&e))?;
+                library.remove(&args.name).map_err(|e| told(&e))?;
+                Ok(out::line(&args.name))
+            }
+        }
+    })
+}
+
+fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
+    let library = Library::open(places::images(place.images.as_deref())).map_err(|e| told(&e))?;
+    Ok(library.with_templates(places::data(data).join("templates")))
+}
+
+fn told(error: &hotdesk_image::Error) -> Failure {
+    use hotdesk_image::Error;
+    let exit = match error {
+        Error::Unknown { .. } => Exit::NotFound,
+        Error::Invalid(_) => Exit::Usage,
+        Error::Full(_) => Exit::Limit,
+        Error::NotBuilt { .. } => Exit::Missing,
+        _ => Exit::Failure,
+    };
+    Failure::new(exit, error.to_string().replace('`', ""))
+}
+
+async fn list(args: LsArgs) -> Outcome {
+    let templates = match args.reach.url {
+        Some(_) => args.reach.client()?.templates().await?,
+        None => {
+            let library = library(&args.place, args.reach.data.as_deref())?;
+            library.names().iter().map(|name| describe(&library, name)).collect()
+        }
+    };
+    if args.json {
+        return out::json(&templates);
+    }
+    let mut rows = Rows::new(&["NAME", "BUILT", ">SIZE", "DIGEST", "?DESCRIPTION"]);
+    for template in templates {
+        rows.push([
+            template.name,
+            if template.built { "yes" } else { "no" }.into(),
+            template.size_bytes.map_or("-".into(), size),
+            template.digest.map_or("-".into(), |digest| digest.chars().take(12).collect()),
+            template.description,
+        ]);
+    }
+    Ok(rows.print())
+}
+
+fn describe(library: &Library, name: &str) -> TemplateInfo {
+    let built = library.built(name).ok();
+    TemplateInfo {
+        name: name.to_owned(),
+        description: library.template(name).map(|template| template.description).unwrap_or_default(),
+        built: built.is_some(),
+        size_bytes: built.as_ref().map(|built| built.size_bytes),
+        digest: built.map(|built| built.digest),
+    }
+}
+
+fn show(args: &ShowArgs) -> Outcome {
+    let library = library(&args.place, args.data.as_deref())?;
+    let template = library.template(&args.name).map_err(|e| told(&e))?;
+    let info = describe(&library, &args.name);
+    if args.json {
+        return out::json(&json!({"template": template, "built": library.built(&args.name).ok()}));
+    }
+    let text = toml::to_string_pretty(&template).map_err(|e| Failure::local(format!("the template can't be shown: {e}")))?;
+    let state = match (&info.digest, info.size_bytes) {
+        (Some(digest), Some(bytes)) => format!("# built: {digest}, {}\n", size(bytes)),
+        _ => format!("# not built yet: hotdesk template build {}\n", args.name),
+    };
+    Ok(print(crate::text::safe_lines(&(state + &text)).as_bytes()))
+}
+
+async fn build(args: BuildArgs) -> Outcome {
+    if args.reach.url.is_some() {
+        let client = args.reach.client()?;
+        for name in &args.names {
+            build_by(&client, name, args.json).await?;
+        }
+        let built: Vec<_> = client.templates().await?.into_iter().filter(|one| args.names.contains(&one.name)).collect();
+        return tell(&built, args.json);
+    }
+    let library = library(&args.place, args.reach.data.as_deref())?;
+    for name in &args.names {
+        let bar = Building::new(name, args.json);
+        library.build(name, |stage| bar.stage(stage)).await.map_err(|e| told(&e).during(format!("{name} was not built")))?;
+    }
+    tell(&args.names.iter().map(|name| describe(&library, name)).collect::<Vec<_>>(), args.json)
+}
+
+fn tell(built: &[TemplateInfo], json: bool) -> Outcome {
+    if json {
+        return out::json(&built);
+    }
+    for template in built {
+        out::line(&format!("{}  {}", template.name, template.digest.as_deref().unwrap_or("-")));
+    }
+    Ok(Exit::Success)
+}
+
+/// Lets a fleet build a template, and shows the stages that it tells.
+pub(crate) async fn build_by(client: &Client, name: &str, quiet: bool) -> Outcome<()> {
+    let bar = Building::new(name, quiet);
+    let last = client.events(i64::MAX - 1, None, 1).await.ok().and_then(|events| events.last().map(|event| event.number));
+    let mut events = client.follow(last, None);
+    let begins = format!("{name}: ");
+    let stages = async {
+        // Without them it is only less talkative.
+        while let Ok(event) = events.next().await {
+            if let (true, Some(stage)) = (event.kind == "template", event.reason.strip_prefix(&begins)) {
+                bar.stage(stage);
+            }
+        }
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        built = client.build_template(name) => built.map_err(|error| Failure::from(error).during(format!("{name} was not built"))),
+        () = stages => Ok(()),
+    }
+}
+
+/// The progress of a build: its stage, and a bar while the stage can be counted.
+struct Building(Waiting);
+
+impl Building {
+    fn new(name: &str, quiet: bool) -> Self {
+        Self(Waiting::steps(&format!("building {name}"), quiet))
+    }
+
+    fn stage(&self, stage: &str) {
+        self.0.share(hotdesk_image::share(stage));
+        self.0.stage(stage);
+    }
+}

@@ -1,0 +1,229 @@
+//! The key of a request: found, taken out of the request, so that neither a desk nor a log ever sees it.
+//!
+//! | where                          | for                                            |
+//! |--------------------------------|------------------------------------------------|
+//! | path prefix `/k/KEY/…`         | clients that know nothing but a base URL       |
+//! | `X-API-Key: KEY`               |                                                |
+//! | `Authorization: Bearer KEY`    | everybody else                                 |
+//! | `?key=KEY`                     | browsers, which send no headers on a WebSocket |
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use std::fmt;
+
+/// How every secret of a key begins.
+const SECRET_PREFIX: &str = "hd_";
+const PATH_PREFIX: &str = "/k/";
+const API_KEY: &str = "x-api-key";
+const IN_QUERY: &str = "key";
+
+/// The secret of a key. It is never shown by `Debug`, so that it can't slip into a log.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Where the key was, which decides how addresses look that we hand out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Header,
+    /// In the address: whoever follows an address of ours needs it there again.
+    Address,
+}
+
+/// Takes the key out of a request. What is left holds no secret of ours.
+pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
+    let prefix = from_path(request.uri()).map(|(key, uri)| {
+        *request.uri_mut() = uri;
+        key
+    });
+    let own = request.headers().get(API_KEY).and_then(text);
+    let bearer = request.headers().get(header::AUTHORIZATION).and_then(bearer);
+    let query = from_query(request.uri());
+
+    let candidates = [
+        prefix.map(|key| (key, Place::Address)),
+        own.clone().map(|key| (key, Place::Header)),
+        bearer.clone().map(|key| (key, Place::Header)),
+        query.clone().map(|key| (key, Place::Address)),
+    ];
+    // Programs in desks have keys of their own; one that looks like ours is meant for us.
+    let mut candidates: Vec<_> = candidates.into_iter().flatten().collect();
+    candidates.sort_by_key(|(key, _)| !key.starts_with(SECRET_PREFIX));
+    let found = candidates.into_iter().next();
+
+    // What was not used and does not look like a key of ours belongs to a program in the desk.
+    let used = found.as_ref().map(|(key, _)| key.as_str());
+    let ours = |value: &Option<String>| value.as_deref().is_some_and(|v| Some(v) == used || v.starts_with(SECRET_PREFIX));
+    if ours(&own) {
+        request.headers_mut().remove(API_KEY);
+    }
+    if ours(&bearer) {
+        request.headers_mut().remove(header::AUTHORIZATION);
+    }
+    if ours(&query)
+        && let Some(uri) = without_key(request.uri())
+    {
+        *request.uri_mut() = uri;
+    }
+    clean_cookies(request.headers_mut(), used);
+    // The page that a request came from has the key in its address, where it was opened by one.
+    request.headers_mut().remove(header::REFERER);
+    found.map(|(key, place)| (Secret(key), place))
+}
+
+fn text(value: &HeaderValue) -> Option<String> {
+    value.to_str().ok().map(|v| v.trim().to_owned()).filter(|v| !v.is_empty())
+}
+
+fn bearer(value: &HeaderValue) -> Option<String> {
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && !key.trim().is_empty()).then(|| key.trim().to_owned())
+}
+
+/// The key of `/k/KEY/rest`, and the address without it.
+fn from_path(uri: &Uri) -> Option<(String, Uri)> {
+    let after = uri.path().strip_prefix(PATH_PREFIX)?;
+    let (key, rest) = after.split_at(after.find('/').unwrap_or(after.len()));
+    if key.is_empty() {
+        return None;
+    }
+    let rest = if rest.is_empty() { "/" } else { rest };
+    let uri = match uri.query() {
+        Some(query) => format!("{rest}?{query}").parse(),
+        None => rest.parse(),
+    };
+    Some((decoded(key), uri.ok()?))
+}
+
+fn from_query(uri: &Uri) -> Option<String> {
+    let pair = uri.query()?.split('&').find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == IN_QUERY))?;
+    Some(decoded(pair.1)).filter(|key| !key.is_empty())
+}
+
+/// Takes the parameter `key` out whatever it holds: where no program of a desk is asked, it can be meant for us alone.
+pub(crate) fn strip_query(request: &mut Request) {
+    if let Some(uri) = without_key(request.uri()) {
+        *request.uri_mut() = uri;
+    }
+}
+
+fn without_key(uri: &Uri) -> Option<Uri> {
+    let is_key = |pair: &&str| pair.split('=').next() == Some(IN_QUERY);
+    let rest: Vec<_> = uri.query()?.split('&').filter(|pair| !is_key(pair)).collect();
+    let path = uri.path();
+    if rest.is_empty() { path.parse() } else { format!("{path}?{}", rest.join("&")).parse() }.ok()
+}
+
+/// Cookies are for programs in desks; those that hold a key of ours are not.
+fn clean_cookies(headers: &mut HeaderMap, used: Option<&str>) {
+    let holds_key = |cookie: &&str| {
+        let value = cookie.split_once('=').map_or("", |(_, value)| value.trim());
+        value.starts_with(SECRET_PREFIX) || (!value.is_empty() && Some(value) == used)
+    };
+    let lines: Vec<String> = headers.get_all(header::COOKIE).iter().filter_map(text).collect();
+    if !lines.iter().any(|line| line.split(';').any(|cookie| holds_key(&cookie))) {
+        return;
+    }
+    let kept: Vec<&str> = lines.iter().flat_map(|line| line.split(';')).map(str::trim).filter(|c| !holds_key(c)).collect();
+    headers.remove(header::COOKIE);
+    if !kept.is_empty()
+        && let Ok(value) = HeaderValue::try_from(kept.join("; "))
+    {
+        headers.insert(header::COOKIE, value);
+    }
+}
+
+/// Percent signs resolved; a key has none, but a client may write them all the same.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn take_from(uri: &str, headers: &[(&str, &str)]) -> (Option<(String, Place)>, Request) {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        let found = take(&mut request).map(|(secret, place)| (secret.reveal().to_owned(), place));
+        (found, request)
+    }
+
+    #[test]
+    fn a_key_is_found_in_each_place_and_taken_out() {
+        for (uri, headers, key, place, left) in [
+            ("/x", vec![("authorization", "Bearer k1")], "k1", Place::Header, "/x"),
+            ("/x", vec![("authorization", "bearer  k1 ")], "k1", Place::Header, "/x"),
+            ("/x?a=1", vec![("x-api-key", "k1")], "k1", Place::Header, "/x?a=1"),
+            ("/x?key=k1", vec![], "k1", Place::Address, "/x"),
+            ("/x?a=1&key=k%31&b=%20", vec![], "k1", Place::Address, "/x?a=1&b=%20"),
+            ("/k/k1/x?a=1", vec![], "k1", Place::Address, "/x?a=1"),
+            ("/k/k1", vec![], "k1", Place::Address, "/"),
+            ("/k/hd_1/x", vec![("authorization", "Bearer hd_other")], "hd_1", Place::Address, "/x"),
+            ("/k/k1/x?key=k1", vec![], "k1", Place::Address, "/x"),
+        ] {
+            let (found, request) = take_from(uri, &headers);
+            assert_eq!(found, Some((key.to_owned(), place)), "{uri} {headers:?}");
+            assert_eq!(request.uri().to_string(), left);
+            assert!(request.headers().is_empty(), "{:?}", request.headers());
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let (found, request) = take_from("/k/k1/x?key=theirs", &[("authorization", "Basic abc"), ("x-api-key", "app")]);
+        assert_eq!(found, Some(("k1".into(), Place::Address)));
+        assert_eq!(request.uri(), "/x?key=theirs");
+        assert_eq!(
+            (&request.headers()["authorization"], &request.headers()["x-api-key"]),
+            (&"Basic abc".parse().unwrap(), &"app".parse().unwrap())
+        );
+        let (found, request) = take_from("/x", &[("authorization", "Bearer hd_1"), ("x-api-key", "app")]);
+        assert_eq!(found, Some(("hd_1".into(), Place::Header)));
+        assert_eq!(request.headers()["x-api-key"], "app");
+        for headers in [vec![], vec![("authorization", "Basic k1")], vec![("authorization", "Bearer")], vec![("x-api-key", "")]] {
+            assert_eq!(take_from("/x?key=", &headers).0, None, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn cookies_and_referrers_lose_keys() {
+        let headers = [("cookie", "a=1; session=hd_secret; b=k1"), ("referer", "http://h/k/k1/x"), ("x-api-key", "k1")];
+        let (_, request) = take_from("/x", &headers);
+        assert_eq!(request.headers()["cookie"], "a=1");
+        assert!(!request.headers().contains_key("referer"));
+        let (_, request) = take_from("/x", &[("cookie", "k=k1"), ("x-api-key", "k1")]);
+        assert!(!request.headers().contains_key("cookie"));
+        assert_eq!(format!("{:?}", Secret("k1".into())), "Secret(…)");
+    }
+}

@@ -1,0 +1,32 @@
+//! The native API of the fleet.
+
+mod desks;
+mod events;
+mod fleet;
+mod keys;
+mod money;
+mod pools;
+mod snapshots;
+mod templates;
+mod verbs;
+mod wait;
+
+pub(crate) use desks::idempotency;
+pub(crate) use wait::{arrived, refuse_failed, to_its_end};
+
+use crate::app::App;
+use utoipa_axum::router::OpenApiRouter;
+
+/// Every route of the fleet itself, with its description.
+pub(crate) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(fleet::router())
+        .merge(desks::router())
+        .merge(verbs::router())
+        .merge(snapshots::router())
+        .merge(events::router())
+        .merge(pools::router())
+        .merge(keys::router())
+        .merge(money::router())
+        .merge(templates::router())
+}
