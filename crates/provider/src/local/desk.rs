@@ -24,6 +24,9 @@ const HELPER_LIMIT: Duration = Duration::from_secs(60);
 const RESTORE_LIMIT: Duration = Duration::from_secs(600);
 /// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
 const READY_LIMIT: Duration = Duration::from_secs(90);
+/// A part that is ended for want of memory is started again; so often it is no accident.
+const STARVED: u64 = 3;
+const STARVED_LOOK: Duration = Duration::from_millis(100);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
@@ -302,6 +305,19 @@ impl Inner {
         tokio::select! {
             ready = ready => ready,
             _ = running.init.gone(READY_LIMIT * 2) => Err(Error::NotReady(how_it_ended(desk, running).await)),
+            _ = self.starved(&spec.id) => Err(Error::NotReady(format!(
+                "its memory was used up {STARVED} times while it started; {} MiB are too little",
+                spec.resources.memory_mib
+            ))),
+        }
+    }
+
+    /// Waits for a sign that a desk will never have enough memory: the kernel ends its parts again and again.
+    async fn starved(&self, id: &str) {
+        let Some(group) = self.group(id) else { return std::future::pending().await };
+        let before = group.ended_for_memory();
+        while group.ended_for_memory() < before + STARVED {
+            tokio::time::sleep(STARVED_LOOK).await;
         }
     }
 
