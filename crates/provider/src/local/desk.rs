@@ -20,6 +20,8 @@ use std::time::Duration;
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A helper that takes longer than this hangs.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
+/// One that restores gigabytes of memory does not.
+const RESTORE_LIMIT: Duration = Duration::from_secs(600);
 /// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 /// A part that is ended for want of memory is started again; so often it is no accident.
@@ -276,7 +278,8 @@ impl Inner {
             plan.binary = restore.from.join(image::BINARY);
             plan.restore = Some(restore);
         }
-        let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
+        let limit = if plan.restore.is_some() { RESTORE_LIMIT } else { HELPER_LIMIT };
+        let started = match self.ask(Task::Run(Box::new(plan)), lock, limit).await {
             Ok(Answer::Running(running)) => Ok(running),
             Ok(_) => Err(Error::Failed("the helper answered something else".into())),
             Err(e) => Err(e),

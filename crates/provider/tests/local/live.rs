@@ -368,3 +368,82 @@ async fn a_desk_that_was_left_without_a_door_gets_it_back() {
     assert!(place.again().list().await.unwrap()[0].running);
     assert_eq!(source.sh("echo here").await.text, "here");
 }
+
+#[tokio::test]
+async fn whoever_asked_may_go_away_in_the_midst() {
+    let place = Place::new().await;
+    let source = place.desk("d-source").await;
+    place.local.capabilities().await;
+    for pause in [0, 5, 20, 60, 120] {
+        // The request is dropped; what it began goes on, and the desk with it.
+        let _ = tokio::time::timeout(Duration::from_millis(pause), place.local.snapshot("d-source", "s-half", true)).await;
+    }
+    // Waits for whoever is still at work.
+    place.save("d-source", "s-whole").await;
+    assert_eq!(source.sh("echo here").await.text, "here");
+    let found = place.again().list().await.unwrap();
+    assert!(found.len() == 1 && found[0].running);
+    assert_eq!(std::fs::read_dir(place.data().join("trash")).unwrap().count(), 0, "what has no name is swept up");
+    assert_eq!(place.fork("d-copy", "s-whole").await.sh("echo there").await.text, "there");
+}
+
+#[tokio::test]
+async fn a_desk_that_ends_in_the_midst_is_no_snapshot() {
+    let place = Place::new().await;
+    place.local.capabilities().await;
+    for (number, pause) in [(1, 20), (2, 60), (3, 120)] {
+        let id = format!("d-{number}");
+        let desk = place.desk(&id).await;
+        let name = format!("s-{number}");
+        let save = place.local.snapshot(&id, &name, true);
+        let end = async {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(desk.pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+        };
+        let (saved, ()) = tokio::join!(save, end);
+        // Either it was quicker, or it says why.
+        match saved {
+            Ok(_) => drop(place.fork(&format!("d-copy-{number}"), &name).await),
+            Err(e) => {
+                assert!(!e.to_string().is_empty());
+                assert!(!place.local.snapshots().await.unwrap().contains(&name), "{e}");
+            }
+        }
+        place.local.delete(&id).await.unwrap();
+    }
+}
+
+/// `cargo test -p hotdesk-provider --test local -- --ignored measure_copies --nocapture`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures, proves nothing"]
+async fn measure_copies() {
+    const ROUNDS: usize = 10;
+    let place = Place::new().await;
+    place.local.capabilities().await;
+    place.desk("d-bare").await;
+    let browser = with_windows(&place, "d-browser").await;
+    browser.open(&["chromium", "data:text/html,<h1>page</h1>"], "chromium").await;
+    for (id, spec) in [("d-bare", place.copy("d-copy", "s")), ("d-browser", windows(place.copy("d-copy", "s")))] {
+        let (mut saves, mut copies, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let begin = Instant::now();
+            let size = place.save(id, "s").await;
+            saves.push(begin.elapsed());
+            let middle = Instant::now();
+            place.create(&spec).await;
+            copies.push(middle.elapsed());
+            wholes.push(begin.elapsed());
+            place.local.delete("d-copy").await.unwrap();
+            place.local.delete_snapshot("s").await.unwrap();
+            if wholes.len() == ROUNDS {
+                println!("{id}: {} MiB", size >> 20);
+            }
+        }
+        for (what, times) in [("save", &mut saves), ("copy", &mut copies), ("both", &mut wholes)] {
+            times.sort();
+            println!("{id}: {what} median {:?}, {:?} to {:?}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        }
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+        println!("load of the machine: {}", load.split_whitespace().next().unwrap());
+    }
+}

@@ -62,7 +62,7 @@ impl Dump {
         let saved =
             Saved { mounts, version: self.version.clone(), kernel: image::kernel(), token: self.token.clone(), ids: self.ids };
         directory::write(&self.to.join(image::FILE), &saved).step(|| "note what was saved".into())?;
-        Ok(files + disk::size(&self.to))
+        Ok(files + disk::size(&self.to).saturating_sub(self.shared()))
     }
 
     /// A program's memory belongs to the file that it was started from, so the same file is needed for a restore.
@@ -79,6 +79,12 @@ impl Dump {
         }
         std::fs::copy(&running, &kept).step(what)?;
         Ok(())
+    }
+
+    /// Bytes of the binary, if others have it too.
+    fn shared(&self) -> u64 {
+        let kept = std::fs::metadata(self.to.join(image::BINARY));
+        kept.ok().filter(|meta| meta.nlink() > 1).map_or(0, |meta| meta.blocks() * 512)
     }
 
     fn dump(&self, mounts: &[Mount], upper: &Path) -> Outcome<u64> {

@@ -87,7 +87,6 @@ impl Restore {
             Some(first) if status.success() => Ok(first),
             _ => {
                 let log = std::fs::read_to_string(work.join(LOG)).unwrap_or_default();
-                let _ = std::fs::write("/tmp/criu-x/last-restore.log", &log);
                 let reason = words::errors(&log).unwrap_or_else(|| status.to_string());
                 Err(Trouble { full: words::is_full(&log), text: format!("the saved programs can't be restored: {reason}") })
             }
