@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+import rfb
 import s3
 import served
 from served import TEMPLATE
@@ -121,7 +122,7 @@ def test_an_idle_desk_is_stopped_and_a_busy_one_is_not(shared):
     from websockets.sync.client import connect
 
     with connect(desks["viewed"].view_url, subprotocols=["binary"], max_size=None) as view:
-        assert view.recv(timeout=10)[:4] == b"RFB "
+        rfb.greet(view)
         desks["command"].processes.start(["sleep", "300"])
         # its own parent, so that it is no command of ours that counts but the work that it does
         desks["cpu"].exec("setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
