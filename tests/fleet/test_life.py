@@ -117,7 +117,7 @@ def test_wrong_requests_leave_nothing(shared):
 
 def test_an_idle_desk_is_stopped_and_a_busy_one_is_not(shared):
     client = shared.client()
-    policy = Policy(auto_stop_s=6, auto_archive_s=0, auto_delete_s=0, ttl_s=0)
+    policy = Policy(auto_stop_s=12, auto_archive_s=0, auto_delete_s=0, ttl_s=0)
     desks = {name: client.desks.create(TEMPLATE, name=name, resources=SMALL, policy=NEVER) for name in ("command", "cpu", "viewed", "idle")}
     from websockets.sync.client import connect
 
