@@ -8,6 +8,7 @@ import stat
 
 import httpx
 import pytest
+import rfb
 import served
 from served import TEMPLATE
 from waiting import eventually
@@ -203,7 +204,7 @@ def test_a_revoked_key_ends_what_it_opened(shared):
     with admin.desks.create(TEMPLATE, resources=SMALL) as desk:
         made = admin.keys.create("viewer", desk=desk.id)
         with connect(f"ws://127.0.0.1:{shared.port}/v1/desks/{desk.id}/view?key={made.secret}", subprotocols=["binary"], max_size=None) as view:
-            assert view.recv(timeout=10).startswith(b"RFB")
+            rfb.greet(view)
             admin.keys.revoke(made.key.id)
             with pytest.raises(ConnectionClosed):
                 while True:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+import rfb
 import s3
 import served
 from served import TEMPLATE
@@ -116,12 +117,12 @@ def test_wrong_requests_leave_nothing(shared):
 
 def test_an_idle_desk_is_stopped_and_a_busy_one_is_not(shared):
     client = shared.client()
-    policy = Policy(auto_stop_s=6, auto_archive_s=0, auto_delete_s=0, ttl_s=0)
+    policy = Policy(auto_stop_s=12, auto_archive_s=0, auto_delete_s=0, ttl_s=0)
     desks = {name: client.desks.create(TEMPLATE, name=name, resources=SMALL, policy=NEVER) for name in ("command", "cpu", "viewed", "idle")}
     from websockets.sync.client import connect
 
     with connect(desks["viewed"].view_url, subprotocols=["binary"], max_size=None) as view:
-        assert view.recv(timeout=10)[:4] == b"RFB "
+        rfb.greet(view)
         desks["command"].processes.start(["sleep", "300"])
         # its own parent, so that it is no command of ours that counts but the work that it does
         desks["cpu"].exec("setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")

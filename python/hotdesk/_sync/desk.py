@@ -337,7 +337,7 @@ class Desk:
                 raise Timeout(f"desk {self.id} is still {self.state} ({self.info.stage or self.info.reason})")
             time.sleep(_requests.LOOK_S)
             self.refresh()
-        if self.state is State.ERROR:
+        if self.state is not wanted:
             raise self._failed()
 
     def _failed(self) -> DeskFailed:
