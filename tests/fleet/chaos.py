@@ -86,7 +86,8 @@ class Client(threading.Thread):
         # waits or not: an acknowledged desk must be there either way
         wait = self.rng.choice([0.0, 20.0])
         try:
-            desk = self.fleet.desks.create(TEMPLATE, labels={"client": str(self.number)}, resources=SMALL, policy=NEVER, timeout=wait, **self.wishes)
+            wishes = {"resources": SMALL, "policy": NEVER, **self.wishes}
+            desk = self.fleet.desks.create(TEMPLATE, labels={"client": str(self.number)}, timeout=wait, **wishes)
         except hotdesk.DeskFailed as e:
             if e.desk:  # it was written down and then failed; it is there, in error
                 self.account.doubtful.add(e.desk)

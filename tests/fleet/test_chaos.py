@@ -116,6 +116,10 @@ def fill(path: str) -> None:
             pass
 
 
+#: Without a limit of disk, which most storage drivers of Docker can't give.
+IN_DOCKER = {"provider": "docker", "resources": {"cpus": 0.5, "memory_mib": 256}}
+
+
 def test_a_dead_dockerd():
     """Desks in containers, while the Docker daemon and the orchestrator are killed in turns."""
     import dockerd
@@ -123,7 +127,7 @@ def test_a_dead_dockerd():
     with dockerd.daemon() as daemon:
         with served.fleet(provider="docker,local", environment=daemon.environment, before=daemon.before, socket=True) as fleet:
             client = fleet.client()
-            kept = client.desks.create(served.TEMPLATE, name="kept", provider="docker", resources=chaos.SMALL, timeout=300)
+            kept = client.desks.create(served.TEMPLATE, name="kept", timeout=300, **IN_DOCKER)
             strikes = 0
 
             def strike():
@@ -137,12 +141,12 @@ def test_a_dead_dockerd():
                 else:
                     daemon.start()
 
-            accounts = chaos.run(fleet, seconds=min(chaos.SECONDS, 60), clients=3, rng=random.Random(chaos.seed()), strike=strike, wishes={"provider": "docker"})
+            accounts = chaos.run(fleet, seconds=min(chaos.SECONDS, 60), clients=3, rng=random.Random(chaos.seed()), strike=strike, wishes=IN_DOCKER)
             daemon.start()
             accounts.append(chaos.Account(created={kept.id}))
             chaos.judge(fleet, accounts, errors=True)
             eventually(lambda: next(p for p in client.info().providers if p.name == "docker").ready, "the provider is back", limit=60)
-            fresh = client.desks.create(served.TEMPLATE, provider="docker", resources=chaos.SMALL)
+            fresh = client.desks.create(served.TEMPLATE, **IN_DOCKER)
             assert fresh.screenshot()
             local = client.desks.create(served.TEMPLATE, provider="local", resources=chaos.SMALL)
             assert local.screenshot()
