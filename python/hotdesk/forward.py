@@ -117,6 +117,7 @@ class Forwarder:
         if self._closed.is_set() or self._process != os.getpid():
             return
         self._closed.set()
+        _shut(self._listener)  # a thread that waits for a connection would keep the port open for a moment
         self._listener.close()
         with self._lock:
             still = list(self._open)
