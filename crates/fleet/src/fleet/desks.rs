@@ -36,7 +36,21 @@ impl Fleet {
 
     /// By id or by name.
     pub async fn desk(&self, who: &Who, id: &str) -> Result<Desk> {
+        self.catch_up(who, id).await?;
         Ok(self.engine.shown(&*self.find(who, id, Deed::See)?))
+    }
+
+    /// What another orchestrator has just done is known here a moment later; whoever asks here right after asking there must not see the
+    /// desk as it was.
+    async fn catch_up(&self, who: &Who, id: &str) -> Result<()> {
+        if self.engine.alone {
+            return Ok(());
+        }
+        match self.find(who, id, Deed::See) {
+            Ok(entry) => self.engine.refresh(&entry.id).await,
+            Err(_) if request::is_id(id) => self.engine.refresh(id).await,
+            Err(_) => Ok(()),
+        }
     }
 
     /// Oldest first.
@@ -180,7 +194,12 @@ impl Fleet {
     ///
     /// The gateway asks this for every request that it passes on, so it does not touch the store.
     pub async fn door(&self, who: &Who, id: &str) -> Result<Door> {
-        let entry = self.find(who, id, Deed::Use)?;
+        let mut entry = self.find(who, id, Deed::Use);
+        if !entry.as_ref().is_ok_and(|entry| entry.record().state == State::Running) {
+            self.catch_up(who, id).await?;
+            entry = self.find(who, id, Deed::Use);
+        }
+        let entry = entry?;
         let record = entry.record();
         match &record.placed {
             Some(placed) if record.state == State::Running => {
