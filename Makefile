@@ -19,12 +19,15 @@ down: ## Stop what `make up` started
 build: ## Build the binary
 	@$(CARGO) build --release --locked -p hotdesk
 
-templates: build ## Build the root file systems that tests and benchmarks use
+templates: ## Build the root file systems that tests and benchmarks use
 	@target/release/hotdesk template build bare base
 
 test: ## Set everything up and run every test
 	@scripts/setup test
 	@scripts/criu >/dev/null || true   # without it, running desks can't be forked, and the tests of that say so
+	@scripts/s3 setup
+	@# Everything at once: the same choice of features as the tests have, so nothing is built twice.
+	@$(CARGO) build --release --locked --workspace --all-targets
 	@$(MAKE) --no-print-directory templates
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
@@ -50,6 +53,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
 	@bench/run $(BENCH)
+	@$(MAKE) --no-print-directory templates
 	@bench/fleet $(BENCH_FLEET)
 
 lint: ## Formatting, clippy, licences
