@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Counts how often it was asked, in its memory alone.
-const COUNTER: &str = "n=0; while :; do if [ -e /tmp/ask ]; then n=$((n+1)); rm /tmp/ask; echo $n > /tmp/answer; fi; sleep 0.01; done";
+const COUNTER: &str =
+    "n=0; while :; do if [ -e /tmp/ask ]; then n=$((n+1)); rm /tmp/ask; echo $n > /tmp/answer; fi; sleep 0.01; done";
+/// Holds a file that has another name left, and one that has none, and reads them when it is asked.
+const HOLDER: &str = "cd; echo held > a; ln a b; exec 4<a; rm a; echo lost > c; exec 5<c; rm c; touch /tmp/holds; \
+    until [ -e /tmp/read ]; do sleep 0.01; done; read x <&4; read y <&5; echo $x $y > /tmp/done";
 /// Nothing here takes as long on a machine that does nothing else.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -77,8 +81,12 @@ async fn copies_go_their_own_way() {
     source.begin(&["sh", "-c", COUNTER]).await;
     assert_eq!(source.count().await, "1");
     assert_eq!(source.count().await, "2");
-    source.sh("echo source > file; mkdir -p folder; echo deleted > gone; mkdir /dev/shm/memory; echo memory > /dev/shm/memory/file").await;
+    source
+        .sh("echo source > file; mkdir -p folder; echo deleted > gone; mkdir /dev/shm/memory; echo memory > /dev/shm/memory/file")
+        .await;
     source.copy_text("of the source").await;
+    source.begin(&["sh", "-c", HOLDER]).await;
+    source.sh("until [ -e /tmp/holds ]; do sleep 0.01; done").await;
 
     let begin = Instant::now();
     let size = place.save("d-source", "s-one").await;
@@ -99,6 +107,11 @@ async fn copies_go_their_own_way() {
         assert_eq!(desk.clipboard().await, "of the source");
         assert_eq!(desk.sh("cat file; cat /dev/shm/memory/file; ls -d folder; id -u").await.text, "source\nmemory\nfolder\n1000");
     }
+    for desk in [&second, &source] {
+        let read =
+            desk.sh("touch /tmp/read; until [ -s /tmp/done ]; do sleep 0.01; done; cat /tmp/done; ls -d [a-z]*").await.text;
+        assert_eq!(read, "held lost\nb\nfile\nfolder\ngone", "files without a name are in every copy");
+    }
     // And then not.
     for (desk, name) in [(&first, "first"), (&second, "second"), (&source, "source")] {
         desk.sh(&format!("echo {name} > file; echo {name} > folder/{name}")).await;
@@ -118,13 +131,17 @@ async fn copies_go_their_own_way() {
     assert_eq!(first.sh("echo $COPY").await.text, "");
 
     // Each has its own key, its own place among the groups, its own users on the host.
-    let stranger = Desk { door: hotdesk_provider::Door { secret: source.door.secret.clone(), ..first.door.clone() }, pid: first.pid };
+    let stranger =
+        Desk { door: hotdesk_provider::Door { secret: source.door.secret.clone(), ..first.door.clone() }, pid: first.pid };
     assert_eq!(stranger.ask("GET", "/v1/windows", &Value::Null).await.0, 401);
     let usage = place.local.usage("d-first").await.unwrap();
     assert!(usage.processes > 5 && usage.memory_bytes > 1 << 20, "{usage:?}");
     let owner = |desk: &Desk| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(format!("/proc/{}", desk.pid)).unwrap());
     assert_ne!(owner(&first), owner(&second));
-    assert!(first.sh("cat /proc/self/cgroup").await.text.lines().all(|line| line.ends_with(":/")), "a copy sees its group as the root");
+    assert!(
+        first.sh("cat /proc/self/cgroup").await.text.lines().all(|line| line.ends_with(":/")),
+        "a copy sees its group as the root"
+    );
     assert!(first.sh("mount | grep -c proc").await.text.parse::<u32>().unwrap() > 1);
     let status = first.sh("grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status").await.text;
     assert_eq!(status, source.sh("grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status").await.text);
@@ -137,7 +154,10 @@ async fn copies_go_their_own_way() {
     place.local.delete_snapshot("s-one").await.unwrap();
     let third = place.fork("d-third", "s-two").await;
     assert_eq!(third.count().await, "5");
-    assert_eq!(third.sh("cat file; ls gone folder").await.text, "first\nls: cannot access 'gone': No such file or directory\nfolder:\nfirst");
+    assert_eq!(
+        third.sh("cat file; ls gone folder").await.text,
+        "first\nls: cannot access 'gone': No such file or directory\nfolder:\nfirst"
+    );
     assert_eq!(second.count().await, "5", "the other one notices nothing");
 
     // It ends and starts like any desk: with its files, without its programs. A reset brings the programs back.
@@ -253,7 +273,8 @@ async fn typed_text_and_terminals_are_in_every_copy() {
         desk.activate("mousepad").await;
         desk.act(json!([{ "do": "type", "text": format!(" and then in the {name}") }])).await;
         desk.activate("xfce4-terminal").await;
-        desk.act(json!([{ "do": "key", "keys": ["ctrl", "c"] }, { "do": "type", "text": format!("echo {name} > ~/typed\n") }])).await;
+        desk.act(json!([{ "do": "key", "keys": ["ctrl", "c"] }, { "do": "type", "text": format!("echo {name} > ~/typed\n") }]))
+            .await;
     }
     for (desk, name) in &desks {
         desk.shows(&format!("typed in the source and then in the {name}"), true).await;
@@ -299,10 +320,14 @@ async fn a_copy_has_a_network_of_its_own() {
     place.create(&spec).await;
     place.save("d-source", "s-net").await;
     let copy = place.create(&DeskSpec { network: true, ..place.copy("d-copy", "s-net") }).await;
-    let routes = copy.sh("until grep -q ^tap0 /proc/net/route; do sleep 0.02; done; cat /proc/net/route /etc/resolv.conf").await.text;
+    let routes =
+        copy.sh("until grep -q ^tap0 /proc/net/route; do sleep 0.02; done; cat /proc/net/route /etc/resolv.conf").await.text;
     assert!(routes.contains("nameserver"), "{routes}");
     let alone = place.fork("d-alone", "s-net").await;
-    assert_eq!(alone.sh("grep -c tap0 /proc/net/dev; ls -A /etc/resolv.conf; cat /etc/resolv.conf").await.text, "0\n/etc/resolv.conf");
+    assert_eq!(
+        alone.sh("grep -c tap0 /proc/net/dev; ls -A /etc/resolv.conf; cat /etc/resolv.conf").await.text,
+        "0\n/etc/resolv.conf"
+    );
 }
 
 #[tokio::test]
