@@ -23,7 +23,7 @@ const HELPER_LIMIT: Duration = Duration::from_secs(60);
 /// One that restores gigabytes of memory does not.
 const RESTORE_LIMIT: Duration = Duration::from_secs(600);
 /// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
-const READY_LIMIT: Duration = Duration::from_secs(90);
+const READY_LIMIT: Duration = Duration::from_secs(120);
 /// A part that is ended for want of memory is started again; so often it is no accident.
 const STARVED: u64 = 3;
 const STARVED_LOOK: Duration = Duration::from_millis(100);
