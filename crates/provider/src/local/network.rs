@@ -229,8 +229,8 @@ fn spawn(tool: &Tool, users: &OwnedFd, network: &OwnedFd, ids: Ids, log: &Path) 
     let (ours, alive) = io::pipe()?;
     let log = File::options().create(true).write(true).truncate(true).open(log)?;
     command.stdin(ours).stdout(Stdio::null()).stderr(log).env_clear().current_dir("/");
-    // SAFETY: this process has one thread, so nothing is locked in the child.
     let namespace = users.as_raw_fd();
+    // SAFETY: this process has one thread, so nothing is locked in the child.
     unsafe { command.pre_exec(move || restrict(ids, namespace)) };
     for namespace in [users, network] {
         rustix::io::fcntl_setfd(namespace, rustix::io::FdFlags::empty())?;

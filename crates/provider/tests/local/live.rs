@@ -88,17 +88,11 @@ async fn copies_go_their_own_way() {
     source.begin(&["sh", "-c", HOLDER]).await;
     source.sh("until [ -e /tmp/holds ]; do sleep 0.01; done").await;
 
-    let begin = Instant::now();
     let size = place.save("d-source", "s-one").await;
-    println!("saved {size} bytes in {:?}", begin.elapsed());
     assert_eq!(place.save("d-source", "s-one").await, size, "saving again under the same name saves nothing");
-    let begin = Instant::now();
     let first = place.fork("d-first", "s-one").await;
-    println!("first copy in {:?}", begin.elapsed());
-    let begin = Instant::now();
     let spec = DeskSpec { env: [("COPY".to_owned(), "second".to_owned())].into(), ..place.copy("d-second", "s-one") };
     let second = place.create(&spec).await;
-    println!("second copy in {:?}", begin.elapsed());
     assert_eq!(place.local.list().await.unwrap().iter().filter(|found| found.running).count(), 3);
 
     // The same memory and the same files in all three.
@@ -297,12 +291,8 @@ async fn a_browser_is_copied_with_its_page() {
     source.act(json!([{ "do": "type", "text": "typed before" }])).await;
     source.shows("typed before", true).await;
     source.picture("browser-source.png").await;
-    let begin = Instant::now();
-    let size = place.save("d-source", "s-page").await;
-    println!("a browser: saved {size} bytes in {:?}", begin.elapsed());
-    let begin = Instant::now();
+    place.save("d-source", "s-page").await;
     let copy = place.create(&windows(place.copy("d-copy", "s-page"))).await;
-    println!("a browser: copied in {:?}", begin.elapsed());
     copy.shows("typed before", true).await;
     copy.act(json!([{ "do": "type", "text": ", typed after" }])).await;
     copy.shows("typed before, typed after", true).await;
@@ -461,14 +451,14 @@ async fn measure_copies() {
             place.local.delete("d-copy").await.unwrap();
             place.local.delete_snapshot("s").await.unwrap();
             if wholes.len() == ROUNDS {
-                println!("{id}: {} MiB", size >> 20);
+                eprintln!("{id}: {} MiB", size >> 20);
             }
         }
         for (what, times) in [("save", &mut saves), ("copy", &mut copies), ("both", &mut wholes)] {
             times.sort();
-            println!("{id}: {what} median {:?}, {:?} to {:?}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+            eprintln!("{id}: {what} median {:?}, {:?} to {:?}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
         }
         let load = std::fs::read_to_string("/proc/loadavg").unwrap();
-        println!("load of the machine: {}", load.split_whitespace().next().unwrap());
+        eprintln!("load of the machine: {}", load.split_whitespace().next().unwrap());
     }
 }

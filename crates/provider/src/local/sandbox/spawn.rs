@@ -193,8 +193,8 @@ pub(crate) fn user_namespace(ids: Ids) -> Outcome<OwnedFd> {
 /// limits of its processes, which is needed to save them: where root may not, root owns it.
 fn clone_into(ids: Ids, namespaces: libc::c_int, body: impl FnOnce()) -> Outcome<i32> {
     let keep = u32::MAX;
-    let owns_limits = rustix::thread::capabilities(None)
-        .is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
+    let owns_limits =
+        rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
     let become_user = |uid: u32| {
         if ids.is_rootless() || !owns_limits {
             return Ok(());
