@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Counts how often it was asked, in its memory alone.
 const COUNTER: &str =
     "n=0; while :; do if [ -e /tmp/ask ]; then n=$((n+1)); rm /tmp/ask; echo $n > /tmp/answer; fi; sleep 0.01; done";
+/// Holds a file that has another name left, and one that has none, and reads them when it is asked.
+const HOLDER: &str = "cd; echo held > a; ln a b; exec 4<a; rm a; echo lost > c; exec 5<c; rm c; touch /tmp/holds; \
+    until [ -e /tmp/read ]; do sleep 0.01; done; read x <&4; read y <&5; echo $x $y > /tmp/done";
 /// Nothing here takes as long on a machine that does nothing else.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -82,18 +85,14 @@ async fn copies_go_their_own_way() {
         .sh("echo source > file; mkdir -p folder; echo deleted > gone; mkdir /dev/shm/memory; echo memory > /dev/shm/memory/file")
         .await;
     source.copy_text("of the source").await;
+    source.begin(&["sh", "-c", HOLDER]).await;
+    source.sh("until [ -e /tmp/holds ]; do sleep 0.01; done").await;
 
-    let begin = Instant::now();
     let size = place.save("d-source", "s-one").await;
-    eprintln!("saved {size} bytes in {:?}", begin.elapsed());
     assert_eq!(place.save("d-source", "s-one").await, size, "saving again under the same name saves nothing");
-    let begin = Instant::now();
     let first = place.fork("d-first", "s-one").await;
-    eprintln!("first copy in {:?}", begin.elapsed());
-    let begin = Instant::now();
     let spec = DeskSpec { env: [("COPY".to_owned(), "second".to_owned())].into(), ..place.copy("d-second", "s-one") };
     let second = place.create(&spec).await;
-    eprintln!("second copy in {:?}", begin.elapsed());
     assert_eq!(place.local.list().await.unwrap().iter().filter(|found| found.running).count(), 3);
 
     // The same memory and the same files in all three.
@@ -101,6 +100,11 @@ async fn copies_go_their_own_way() {
         assert_eq!(desk.count().await, "3");
         assert_eq!(desk.clipboard().await, "of the source");
         assert_eq!(desk.sh("cat file; cat /dev/shm/memory/file; ls -d folder; id -u").await.text, "source\nmemory\nfolder\n1000");
+    }
+    for desk in [&second, &source] {
+        let read =
+            desk.sh("touch /tmp/read; until [ -s /tmp/done ]; do sleep 0.01; done; cat /tmp/done; ls -d [a-z]*").await.text;
+        assert_eq!(read, "held lost\nb\nfile\nfolder\ngone", "files without a name are in every copy");
     }
     // And then not.
     for (desk, name) in [(&first, "first"), (&second, "second"), (&source, "source")] {
@@ -287,12 +291,8 @@ async fn a_browser_is_copied_with_its_page() {
     source.act(json!([{ "do": "type", "text": "typed before" }])).await;
     source.shows("typed before", true).await;
     source.picture("browser-source.png").await;
-    let begin = Instant::now();
-    let size = place.save("d-source", "s-page").await;
-    eprintln!("a browser: saved {size} bytes in {:?}", begin.elapsed());
-    let begin = Instant::now();
+    place.save("d-source", "s-page").await;
     let copy = place.create(&windows(place.copy("d-copy", "s-page"))).await;
-    eprintln!("a browser: copied in {:?}", begin.elapsed());
     copy.shows("typed before", true).await;
     copy.act(json!([{ "do": "type", "text": ", typed after" }])).await;
     copy.shows("typed before, typed after", true).await;

@@ -26,9 +26,8 @@ const LARGEST_DELETED: &str = "256M";
 /// next time the queue is empty.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
-/// CRIU runs this at several steps. At the one where everything is written and stands still, we are told and waited for.
-/// If we are gone, the end of the pipe is read, and everything goes on.
-const SCRIPT: &str = "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n";
+/// CRIU makes such names, while it saves, for files that programs hold and that have lost the name by which they were opened.
+const GIVEN_BACK: &str = "link_remap.";
 
 /// The task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -107,15 +106,10 @@ impl Dump {
     }
 
     fn dump_once(&self, mounts: &[Mount], upper: &Path) -> Result<u64, Stopped> {
-        let (mut reached, tell) = std::io::pipe().step(|| "make a pipe".into())?;
+        let (mut steps, tell) = std::io::pipe().step(|| "make a pipe".into())?;
         let (wait, mut go_on) = std::io::pipe().step(|| "make a pipe".into())?;
         let script = self.to.join("hold");
-        let text = format!(
-            "{SCRIPT}echo >/proc/$PPID/fd/{} && read go </proc/$PPID/fd/{} && [ \"$go\" = go ]\n",
-            tell.as_raw_fd(),
-            wait.as_raw_fd()
-        );
-        write_script(&script, &text).step(|| "write a script".into())?;
+        write_script(&script, &steps_script(tell.as_raw_fd(), wait.as_raw_fd())).step(|| "write a script".into())?;
         for end in [tell.as_fd(), wait.as_fd()] {
             rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty()).step(|| "hand on a pipe".into())?;
         }
@@ -125,10 +119,11 @@ impl Dump {
         super::show_memory_as_run(memory_for_run().as_deref())?;
         let mut child = command.spawn().step(|| format!("start {}", self.criu.display()))?;
         drop((tell, wait));
-        // A byte if everything stands still, the end of the pipe if CRIU ended before that.
-        let held = matches!(reached.read(&mut [0]), Ok(1));
-        let files = if held { self.save_files(upper) } else { Ok(0) };
-        if held && files.is_ok() {
+        // A byte for each step, the end of the pipe if CRIU ended before.
+        let mut reached = || matches!(steps.read(&mut [0]), Ok(1));
+        let files = if reached() { self.save_files(upper, reached) } else { Ok(0) };
+        if files.is_ok() {
+            // If CRIU is not waiting, it failed.
             let _ = go_on.write_all(b"go\n");
         }
         drop(go_on);
@@ -144,12 +139,19 @@ impl Dump {
         Err(if words::may_pass(&log) { Stopped::Again(trouble) } else { Stopped::For(trouble) })
     }
 
-    /// While nothing moves.
-    fn save_files(&self, upper: &Path) -> Outcome<u64> {
+    /// While nothing moves, and CRIU writes the memory; `written` waits for the end of that.
+    fn save_files(&self, upper: &Path, mut written: impl FnMut() -> bool) -> Outcome<u64> {
+        let copy = || {
+            // A try before this one may have left its copy.
+            directory::remove_all(&self.files.to).step(|| format!("remove {}", self.files.to.display()))?;
+            self.files.copy(upper)
+        };
+        let files = copy()?;
+        if !written() {
+            return Ok(files);
+        }
         image::save_memory_files(self.init.pid, self.ids, &self.to)?;
-        // A try before this one may have left its copy.
-        directory::remove_all(&self.files.to).step(|| format!("remove {}", self.files.to.display()))?;
-        self.files.copy(upper)
+        if given_back(upper).step(|| "look through the desk's files".into())? { copy() } else { Ok(files) }
     }
 
     fn words(&self, mounts: &[Mount], script: &Path) -> Vec<OsString> {
@@ -168,6 +170,31 @@ impl Dump {
 }
 
 const LOG: &str = "dump.log";
+
+/// CRIU runs this at several steps. We are told when everything stands still, and when everything is written; then we are
+/// waited for. If we are gone, the end of the pipe is read, and everything goes on.
+fn steps_script(tell: i32, wait: i32) -> String {
+    format!(
+        "#!/bin/sh\n\
+         case $CRTOOLS_SCRIPT_ACTION in\n\
+         network-lock) echo >/proc/$PPID/fd/{tell} ;;\n\
+         post-dump) echo >/proc/$PPID/fd/{tell} && read go </proc/$PPID/fd/{wait} && [ \"$go\" = go ] ;;\n\
+         esac\n"
+    )
+}
+
+/// Whether CRIU has given a file a name.
+fn given_back(folder: &Path) -> std::io::Result<bool> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(GIVEN_BACK)
+            || (entry.file_type()?.is_dir() && given_back(&entry.path())?)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Why it was not saved.
 enum Stopped {

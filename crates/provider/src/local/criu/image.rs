@@ -63,27 +63,29 @@ pub(crate) fn mounts(pid: i32) -> io::Result<Vec<Mount>> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     Ok(parse(&text)
         .into_iter()
-        .map(|(point, kind)| {
+        .map(|(point, own_memory)| {
             let seen = root.join(point.strip_prefix("/").unwrap_or(&point));
             let folder = std::fs::symlink_metadata(seen).is_ok_and(|meta| meta.is_dir());
             let mut mount = Mount { point, folder, in_memory: false };
             // What hides something is empty, and the devices are made anew.
-            mount.in_memory = kind == "tmpfs" && folder && !mount.hides() && mount.point != Path::new("/dev");
+            mount.in_memory = own_memory && folder && !mount.hides() && mount.point != Path::new("/dev");
             mount
         })
         .collect())
 }
 
-/// Mount points and kinds, without those that CRIU restores.
-fn parse(text: &[u8]) -> Vec<(PathBuf, String)> {
+/// Mount points, and whether each is a file system in memory as a whole, without those that CRIU restores. A part of one
+/// is a directory of the host that is shown to the desk.
+fn parse(text: &[u8]) -> Vec<(PathBuf, bool)> {
+    const RESTORED: [&[u8]; 6] = [b"proc", b"sysfs", b"devpts", b"mqueue", b"cgroup", b"cgroup2"];
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.nth(4)?)));
+        let (part, point) = (fields.nth(3)?, fields.next()?);
+        let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(point)));
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        Some((point, String::from_utf8_lossy(kind).into_owned()))
+        (point != Path::new("/") && !RESTORED.contains(&kind)).then_some((point, kind == b"tmpfs" && part == b"/"))
     });
-    let ours = ["proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2"];
-    lines.filter(|(point, kind)| point != Path::new("/") && !ours.contains(&kind.as_str())).collect()
+    lines.collect()
 }
 
 /// Blanks and the like are written as octal numbers.
@@ -257,10 +259,11 @@ mod tests {
             46 100 0:6 /null /proc/keys rw - tmpfs dev rw\n\
             113 99 0:47 / /run rw,nosuid shared:7 - tmpfs run rw,size=16384k\n\
             110 101 0:44 / /dev/pts rw - devpts devpts rw\n\
-            114 113 254:0 /a /run/with\\040blank rw - ext4 /dev/vda rw\n";
+            114 113 254:0 /a /run/with\\040blank rw - ext4 /dev/vda rw\n\
+            115 113 0:46 /desks/run /run/hotdesk rw - tmpfs none rw\n";
         let found = parse(text);
-        let points: Vec<_> = found.iter().map(|(point, kind)| (point.to_str().unwrap(), kind.as_str())).collect();
-        assert_eq!(points, [("/proc/keys", "tmpfs"), ("/run", "tmpfs"), ("/run/with blank", "ext4")]);
+        let points: Vec<_> = found.iter().map(|(point, memory)| (point.to_str().unwrap(), *memory)).collect();
+        assert_eq!(points, [("/proc/keys", false), ("/run", true), ("/run/with blank", false), ("/run/hotdesk", false)]);
     }
 
     #[test]
