@@ -1,8 +1,8 @@
 //! Builds one tree with mmdebstrap.
 //!
 //! One run installs everything that the template and its ancestors name. Building a child on a copy of its parent's
-//! tree was measured too: it saves the half minute of the parent's packages, but needs root and a second way to
-//! install, and the result would depend on when the parent was built.
+//! tree would not install the parent's packages twice, but needs root and a second way to install, and the result
+//! would depend on when the parent was built. What it would save was not measured.
 //!
 //! ```text
 //!   room? ─► work directory: sources, files, hooks ─► mmdebstrap ─► (not root: unpacked from its tar) ─► lock ─► digest

@@ -15,7 +15,7 @@ const LAST_LINES: usize = 12;
 /// Lines kept to look for the reason in.
 const KEPT_LINES: usize = 400;
 
-/// Left out of every tree: desks are for programs, and locales and manuals are a tenth of the size.
+/// Left out of every tree: desks are for programs; nobody reads manuals or other languages' texts in them.
 pub(super) const LEFT_OUT: [&str; 5] = [
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
