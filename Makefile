@@ -1,29 +1,34 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build test test-rust test-client test-conformance bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-conformance bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-up: ## Set everything up and start a desk; prints its address
+up: ## Set everything up, start a fleet and one desk; prints its address
 	@scripts/setup run
 	@$(MAKE) --no-print-directory build
-	@scripts/up
+	@target/release/hotdesk up
 
 down: ## Stop what `make up` started
-	@scripts/down
+	@target/release/hotdesk down
 
 build: ## Build the binary
 	@$(CARGO) build --release --locked -p hotdesk
 
+templates: build ## Build the root file systems that tests and benchmarks use
+	@target/release/hotdesk template build bare base
+
 test: ## Set everything up and run every test
 	@scripts/setup test
-	@$(MAKE) --no-print-directory build
+	@scripts/criu >/dev/null || true   # without it, running desks can't be forked, and the tests of that say so
+	@$(MAKE) --no-print-directory templates
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
+	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
@@ -32,6 +37,12 @@ test-rust: ## Unit and integration tests
 test-client: ## OSWorld's own client from PyPI against a desk
 	@scripts/test-client
 
+test-fleet: ## A whole fleet from outside: life, API, keys, chaos, OSWorld's DesktopEnv
+	@scripts/test-fleet
+
+test-chaos: ## Two minutes of kill -9 instead of half a minute
+	@HOTDESK_CHAOS_SECONDS=120 scripts/test-fleet test_chaos.py
+
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance
 
@@ -39,6 +50,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
 	@bench/run $(BENCH)
+	@bench/fleet $(BENCH_FLEET)
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -11,6 +11,7 @@ pub mod clipboard;
 pub mod desk;
 pub mod file;
 pub mod fleet;
+pub mod freeze;
 pub mod health;
 pub mod problem;
 pub mod process;

@@ -56,6 +56,7 @@ pub struct Desk {
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
     pub view: view::View,
+    pub freeze: server::v1::freeze::Freeze,
     last_look: server::v1::activity::LastLook,
     /// Nobody insists on this display; another one would do.
     any_display: bool,
@@ -93,6 +94,7 @@ impl Desk {
             }),
             config: Arc::new(config),
             place,
+            freeze: Default::default(),
             last_look: Default::default(),
             any_display,
         })

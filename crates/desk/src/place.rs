@@ -7,6 +7,7 @@ pub mod numbers;
 pub mod xauthority;
 
 pub use claim::Claim;
+pub(crate) use environment::add_variables;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -77,6 +78,13 @@ impl Place {
     /// display and the directory of the sockets. The claim ends when it is dropped.
     pub fn claim(config: &Config) -> Result<(Self, Claim)> {
         claim::claim(config)
+    }
+
+    /// The environment of a program that is started now.
+    pub(crate) fn environment_now(&self) -> BTreeMap<String, String> {
+        let mut env = self.env.clone();
+        environment::extend_by_added(&mut env);
+        env
     }
 
     /// Looks a program up as the desk's programs would find it.

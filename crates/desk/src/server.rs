@@ -19,6 +19,7 @@ pub mod token;
 pub mod v1;
 
 mod connection;
+pub(crate) mod cut;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -49,6 +50,7 @@ pub async fn serve(desk: Desk, shutdown: CancellationToken) -> Result<()> {
 pub struct Server {
     listeners: Vec<Listener>,
     app: Router,
+    crowd: cut::Crowd,
 }
 
 impl Server {
@@ -63,7 +65,8 @@ impl Server {
         for address in &addresses {
             listeners.push(Listener::bind(address).await?);
         }
-        Ok(Self { listeners, app: guarded_app(desk, guard) })
+        let crowd = desk.freeze.crowd().clone();
+        Ok(Self { listeners, app: guarded_app(desk, guard), crowd })
     }
 
     /// Where it listens, with the port that was chosen where 0 was asked for.
@@ -73,7 +76,7 @@ impl Server {
 
     /// Answers until `shutdown`, then lets running requests end, for a bounded time.
     pub async fn run(self, shutdown: CancellationToken) {
-        let connections = connection::Connections::new(self.app);
+        let connections = connection::Connections::new(self.app, self.crowd);
         let accepting = self.listeners.into_iter().map(|listener| {
             tracing::info!(address = %listener.address(), "listening");
             tokio::spawn(connections.clone().accept(listener, shutdown.clone()))

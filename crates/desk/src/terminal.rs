@@ -92,7 +92,7 @@ impl Terminals {
         let failed = |e: pty_process::Error| Error::Internal(format!("a terminal can't be made: {e}"));
         let (pty, pts) = pty_process::open().map_err(failed)?;
         pty.resize(Size::new(rows, cols)).map_err(failed)?;
-        let mut env = self.place.env.clone();
+        let mut env = self.place.environment_now();
         env.insert("TERM".into(), "xterm-256color".into());
         for (name, value) in request.env {
             match value {

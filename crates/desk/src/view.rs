@@ -42,7 +42,7 @@ use hotdesk_api::action::Size;
 use session::{Ending, Terms};
 use stage::Stage;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -118,6 +118,8 @@ struct Inner {
     encoders: Arc<Semaphore>,
     clipboard: ClipboardWatch,
     closing: CancellationToken,
+    /// Takes the place of the one in the options.
+    password: RwLock<Option<Password>>,
 }
 
 impl View {
@@ -132,11 +134,22 @@ impl View {
             encoders: Arc::new(Semaphore::new(cores)),
             clipboard: ClipboardWatch::default(),
             closing: CancellationToken::new(),
+            password: RwLock::default(),
         }))
     }
 
     pub fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    /// What lets in.
+    pub fn password(&self) -> Option<Password> {
+        self.0.password.read().unwrap_or_else(PoisonError::into_inner).clone().or_else(|| self.0.options.password.clone())
+    }
+
+    /// Lets in from now on; viewers who are in may stay.
+    pub(crate) fn set_password(&self, password: Password) {
+        *self.0.password.write().unwrap_or_else(PoisonError::into_inner) = Some(password);
     }
 
     /// Who looks right now.
@@ -160,9 +173,10 @@ impl View {
 
     /// The door for a connection over TCP.
     fn door(&self, from: IpAddr) -> Door {
-        let Options { password, view_only_password, open, .. } = &self.0.options;
+        let Options { view_only_password, open, .. } = &self.0.options;
+        let password = self.password();
         if password.is_some() || view_only_password.is_some() {
-            Door::Locked { full: password.clone(), view_only: view_only_password.clone() }
+            Door::Locked { full: password, view_only: view_only_password.clone() }
         } else if *open || from.to_canonical().is_loopback() {
             Door::Open
         } else {

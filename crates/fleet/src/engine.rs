@@ -193,7 +193,7 @@ impl Engine {
         let applied = self.view.apply(record)?;
         let (old, new) = (applied.old.as_deref(), &applied.new);
         if old.map(|o| o.state) != Some(new.state) {
-            telemetry::moved(new, old.map(|o| o.state));
+            telemetry::moved(new);
             self.admission.changed();
         }
         if old.is_some_and(|o| o.pool.is_some()) && new.pool.is_none() {

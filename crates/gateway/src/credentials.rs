@@ -9,6 +9,7 @@
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use std::borrow::Cow;
 use std::fmt;
 
 /// How every secret of a key begins.
@@ -31,6 +32,15 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// A path as it may be written down: a secret that stands where none belongs is left out.
+pub(crate) fn redacted(path: &str) -> Cow<'_, str> {
+    if !path.contains(SECRET_PREFIX) {
+        return path.into();
+    }
+    let part = |part| if str::contains(part, SECRET_PREFIX) { "hd_…" } else { part };
+    path.split('/').map(part).collect::<Vec<_>>().join("/").into()
 }
 
 /// Where the key was, which decides how addresses look that we hand out.
@@ -224,6 +234,8 @@ mod tests {
         assert!(!request.headers().contains_key("referer"));
         let (_, request) = take_from("/x", &[("cookie", "k=k1"), ("x-api-key", "k1")]);
         assert!(!request.headers().contains_key("cookie"));
+        assert_eq!(redacted("/v1/desks/a"), "/v1/desks/a");
+        assert_eq!(redacted("/vm/hd_secret/x"), "/vm/hd_…/x");
         assert_eq!(format!("{:?}", Secret("k1".into())), "Secret(…)");
     }
 }

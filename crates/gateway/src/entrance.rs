@@ -92,8 +92,8 @@ async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> R
         otel.name = class.name(),
         id = id.to_str().unwrap_or_default(),
         method = %request.method(),
-        path = request.uri().path(),
-        desk = desk,
+        path = %credentials::redacted(request.uri().path()),
+        desk = desk.map(|desk| credentials::redacted(desk).into_owned()),
         key = field::Empty,
         http.response.status_code = field::Empty,
     );
@@ -216,7 +216,8 @@ fn audit(app: &App, key: Option<&str>, method: &Method, path: &str, status: u16,
         Some(_) => true,
     };
     if due {
-        app.audit.write(key.unwrap_or(crate::audit::NOBODY), method.as_str(), path, status, peer.to_string());
+        let path = credentials::redacted(path);
+        app.audit.write(key.unwrap_or(crate::audit::NOBODY), method.as_str(), &path, status, peer.to_string());
     }
 }
 

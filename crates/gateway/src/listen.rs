@@ -7,7 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// How long a connection may be quiet before the other side is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// `127.0.0.1:7700`, `localhost:7700`, `[::1]:7700`, `:7700` (every address) or `unix:/run/hotdesk/api.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +166,10 @@ impl Listener {
                 let (stream, from) = socket.accept().await?;
                 // An answer is one write; waiting to fill a packet would add up to 40 ms to it.
                 stream.set_nodelay(true)?;
+                // A live view may be quiet for hours; who vanished without a word is found out.
+                rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+                rustix::net::sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
+                rustix::net::sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE / 4)?;
                 Ok((Stream::Tcp(stream), Some(from)))
             }
             Socket::Unix(socket) => Ok((Stream::Unix(socket.accept().await?.0), None)),

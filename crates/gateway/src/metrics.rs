@@ -138,6 +138,10 @@ pub(crate) async fn render(app: &App) -> String {
     if let Ok(costs) = app.fleet.costs(&who).await {
         let currency = costs.currency.as_str();
         let mut family = Family::new(&mut text, "hotdesk_cost_total", "counter", "Money spent by project, in all.");
+        // A counter that appears with its first cent has no rate for it.
+        if costs.by_project.is_empty() {
+            family.line(&[("project", "default"), ("currency", currency)], 0.0);
+        }
         for (project, cost) in &costs.by_project {
             family.line(&[("project", project), ("currency", currency)], *cost);
         }

@@ -14,6 +14,7 @@ mod provider;
 mod seen;
 mod serve;
 mod tls;
+mod traces;
 
 use crate::{Config, Gateway};
 use desk::FakeDesk;

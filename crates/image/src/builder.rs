@@ -59,8 +59,8 @@ pub(crate) async fn build(job: &Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -
     stage("preparing");
     let path = job.work.join("tree");
     sources::write(job.suite, &job.work.join("sources"))?;
-    finish::write(job)?;
-    bootstrap::run(job, &path, stage).await?;
+    let finish = finish::write(job)?;
+    bootstrap::run(job, &path, &finish, stage).await?;
     stage("writing the lock file");
     let status = path.join("var/lib/dpkg/status");
     let status = std::fs::read_to_string(&status).map_err(|e| Error::Failed(format!("{}: {e}", status.display())))?;

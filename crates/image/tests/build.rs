@@ -72,6 +72,8 @@ fn assert_empty(directory: &Path) {
 async fn a_template_is_built_once_and_completely() {
     let directory = images();
     let stages = Mutex::new(Vec::new());
+    let host_lists = || names(Path::new("/var/lib/apt/lists")).iter().any(|name| name.ends_with("Release"));
+    let had_lists = host_lists();
     let (first, second) = (library(directory.path(), &[("tiny", TINY)]), library(directory.path(), &[]));
     assert!(matches!(first.rootfs("tiny"), Err(Error::NotBuilt { .. })));
     assert!(first.names().contains(&"tiny".to_owned()));
@@ -89,6 +91,8 @@ async fn a_template_is_built_once_and_completely() {
     assert_eq!(stages.iter().filter(|stage| *stage == "putting it into place").count(), 1);
     let shares: Vec<f32> = stages.iter().filter_map(|stage| hotdesk_image::share(stage)).collect();
     assert!(shares.len() > 50, "{} stages tell how far it is", shares.len());
+
+    assert_eq!(host_lists(), had_lists, "the host's own lists of packages are left alone");
 
     let tree = &rootfs.path;
     let read = |path: &str| std::fs::read_to_string(tree.join(path)).unwrap();

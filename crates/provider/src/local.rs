@@ -11,6 +11,7 @@
 mod archive;
 mod cgroup;
 mod check;
+mod criu;
 mod desk;
 mod directory;
 mod disk;
@@ -70,6 +71,8 @@ struct Inner {
     locks: lock::Locks,
     /// Held while it is decided which layers are in use.
     layers: tokio::sync::Mutex<()>,
+    /// What saves running programs, or why there is nothing.
+    criu: tokio::sync::OnceCell<std::result::Result<criu::Criu, String>>,
 }
 
 impl Local {
@@ -80,7 +83,7 @@ impl Local {
         directory.sweep();
         let locks = lock::Locks::default();
         let layers = tokio::sync::Mutex::default();
-        let inner = Inner { context, config, directory, ability, locks, layers };
+        let inner = Inner { context, config, directory, ability, locks, layers, criu: tokio::sync::OnceCell::new() };
         inner.sweep();
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -102,11 +105,18 @@ impl Provider for Local {
     }
 
     async fn capabilities(&self) -> Capabilities {
-        self.inner.ability.capabilities(self.inner.context.images.names())
+        let criu = self.inner.criu().await;
+        Capabilities {
+            live_fork: criu.is_ok(),
+            live_fork_reason: criu.err().unwrap_or_default(),
+            ..self.inner.ability.capabilities(self.inner.context.images.names())
+        }
     }
 
     async fn check(&self) -> Vec<Check> {
-        self.inner.ability.checks()
+        let mut checks = self.inner.ability.checks();
+        checks.push(criu::check_line(&self.inner.criu().await));
+        checks
     }
 
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The environment of the desk's programs.
 
 use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 
 /// Where programs are looked for when nobody says; what systemd gives its services.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -109,6 +110,21 @@ pub(crate) fn environment(own: impl Iterator<Item = (String, String)>, with: &In
     }
     env.extend(with.added.clone());
     env
+}
+
+/// Variables that came while the desk ran, over those of its place. A copy of a desk is a whole process, so there is one set of them.
+static ADDED: RwLock<BTreeMap<String, String>> = RwLock::new(BTreeMap::new());
+
+/// Adds to the environment of all programs that are started from now on.
+pub(crate) fn add_variables(variables: BTreeMap<String, String>) {
+    let sane = |name: &str, value: &str| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
+    let variables = variables.into_iter().filter(|(name, value)| sane(name, value));
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).extend(variables);
+}
+
+pub(super) fn extend_by_added(env: &mut BTreeMap<String, String>) {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    env.extend(added.iter().map(|(name, value)| (name.clone(), value.clone())));
 }
 
 #[cfg(test)]

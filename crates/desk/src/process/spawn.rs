@@ -90,7 +90,7 @@ struct Plan {
 impl Plan {
     fn new(place: &Place, command: &Command) -> Result<Self, Failure> {
         let name = command.argv.first().ok_or(Failure::Empty)?.clone();
-        let mut env = place.env.clone();
+        let mut env = place.environment_now();
         for (key, value) in &command.env {
             match value {
                 Some(value) => env.insert(key.clone(), value.clone()),

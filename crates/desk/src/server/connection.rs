@@ -1,5 +1,6 @@
 //! Connections: taken, bounded in number, guarded against clients that do not read, ended cleanly.
 
+use super::cut::Crowd;
 use super::limits;
 use super::listen::{Listener, Stream};
 use axum::Router;
@@ -26,16 +27,18 @@ pub(super) struct Connections {
     app: Router,
     places: Arc<Semaphore>,
     running: TaskTracker,
+    crowd: Crowd,
     /// Ends connections that are still busy when the time for a clean end is over.
     abort: CancellationToken,
 }
 
 impl Connections {
-    pub(super) fn new(app: Router) -> Self {
+    pub(super) fn new(app: Router, crowd: Crowd) -> Self {
         Self {
             app,
             places: Arc::new(Semaphore::new(limits::CONNECTIONS)),
             running: TaskTracker::new(),
+            crowd,
             abort: CancellationToken::new(),
         }
     }
@@ -73,10 +76,13 @@ impl Connections {
             return;
         };
         let (app, abort) = (self.app.clone(), self.abort.clone());
+        let (connection_id, stream) = self.crowd.enter(stream);
+        let (serving, leave) = self.crowd.serve();
         self.running.spawn(async move {
             let service = service_fn(move |request: hyper::Request<Incoming>| {
                 let mut request: Request = request.map(axum::body::Body::new);
                 request.extensions_mut().insert(reach);
+                request.extensions_mut().insert(connection_id);
                 app.clone().call(request)
             });
             let connection = http1::Builder::new()
@@ -89,7 +95,7 @@ impl Connections {
             let mut connection = pin!(connection);
             let ended = tokio::select! {
                 ended = &mut connection => ended,
-                _ = shutdown.cancelled() => {
+                _ = async { tokio::select! { _ = shutdown.cancelled() => {}, _ = leave.cancelled() => {} } } => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = &mut connection => ended,
@@ -97,6 +103,7 @@ impl Connections {
                     }
                 }
             };
+            drop(serving);
             if let Err(e) = ended {
                 tracing::debug!(error = %e, "a connection ended early");
             }

@@ -13,6 +13,7 @@
 
 use super::listen::{Address, Reach};
 use super::token::Token;
+use super::v1::freeze::Freeze;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::{Config, Desk};
@@ -38,6 +39,8 @@ pub struct Guard {
     /// For requests that did not come through a listener of ours.
     reach: Reach,
     session: Option<Session>,
+    /// May bring another token while the desk runs.
+    freeze: Freeze,
 }
 
 impl Guard {
@@ -45,6 +48,7 @@ impl Guard {
     pub fn for_desk(desk: &Desk, addresses: &[Address]) -> Result<Self> {
         let mut guard = Self::without_making_a_token(&desk.config, addresses);
         guard.session = Some(desk.session.clone());
+        guard.freeze = desk.freeze.clone();
         if guard.open && guard.reach == Reach::Network {
             tracing::warn!("the desk is open: whoever reaches its port can use it");
         }
@@ -70,6 +74,7 @@ impl Guard {
             origins: config.origins.clone(),
             reach: addresses.iter().map(Address::reach).max().unwrap_or(Reach::Machine),
             session: None,
+            freeze: Freeze::default(),
         }
     }
 
@@ -78,7 +83,7 @@ impl Guard {
             return Ok(());
         }
         let reach = request.extensions().get().copied().unwrap_or(self.reach);
-        if let Some(token) = &self.token {
+        if let Some(token) = self.freeze.token().as_ref().or(self.token.as_ref()) {
             return match given_token(request.headers(), request.uri()) {
                 Some(given) if token.is(&given) => Ok(()),
                 Some(_) => Err(Error::Unauthorized("the token is wrong".into())),
@@ -242,6 +247,7 @@ mod tests {
             origins: vec!["https://board.example".into()],
             reach,
             session: None,
+            freeze: Freeze::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod any_input;
 mod files;
 mod frame;
+mod freeze;
 mod ports;
 mod processes;
 mod terminals;

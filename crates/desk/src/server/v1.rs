@@ -5,6 +5,7 @@ pub mod activity;
 mod attach;
 pub mod clipboard;
 pub mod files;
+pub mod freeze;
 pub mod health;
 pub mod input;
 pub mod ports;
@@ -36,6 +37,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(activity::router())
         .merge(clipboard::router())
         .merge(files::router())
+        .merge(freeze::router())
         .merge(health::router())
         .merge(input::router())
         .merge(ports::router())

@@ -94,8 +94,15 @@ impl Driver for Sqlite {
             Durability::Lazy => &self.lazy,
         };
         // At once for writing: a transaction that begins by reading can't always become a writing one.
-        let transaction = pool.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
-        Ok(Turn { transaction, _guard: guard })
+        let transaction = match pool.begin_with("BEGIN IMMEDIATE").await {
+            // On a full disk SQLite undoes a transaction by itself, and the connection goes on counting it: a new one begins at zero.
+            Err(sqlx::Error::InvalidSavePointStatement) => {
+                let _ = pool.acquire().await.map_err(fault)?.close().await;
+                pool.begin_with("BEGIN IMMEDIATE").await
+            }
+            other => other,
+        };
+        Ok(Turn { transaction: transaction.map_err(fault)?, _guard: guard })
     }
 
     async fn read(&self, statement: &'static str, values: Vec<Value>) -> Result<Vec<Row>> {

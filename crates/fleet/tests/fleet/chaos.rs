@@ -18,6 +18,7 @@ enum Op {
     Delete(u8),
     Snapshot(u8),
     Fork(u8),
+    Archive(u8),
     /// Something of the desk dies by itself.
     Die(u8),
     Sleep(u16),
@@ -35,6 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<u8>().prop_map(Op::Delete),
         1 => any::<u8>().prop_map(Op::Snapshot),
         1 => any::<u8>().prop_map(Op::Fork),
+        1 => any::<u8>().prop_map(Op::Archive),
         1 => any::<u8>().prop_map(Op::Die),
         3 => (0u16..5000).prop_map(Op::Sleep),
         2 => (any::<u8>(), 0u16..8000).prop_map(|(n, ms)| Op::Kill(n, ms)),
@@ -110,6 +112,7 @@ impl Run {
             Op::Stop(n) => self.with(n, |id| async move { fleet.stop(&admin(), &id).await.map(drop) }).await,
             Op::Start(n) => self.with(n, |id| async move { fleet.start(&admin(), &id).await.map(drop) }).await,
             Op::Reset(n) => self.with(n, |id| async move { fleet.reset(&admin(), &id).await.map(drop) }).await,
+            Op::Archive(n) => self.with(n, |id| async move { fleet.archive(&admin(), &id).await.map(drop) }).await,
             Op::Snapshot(n) => {
                 self.with(n, |id| async move { fleet.snapshot(&admin(), &id, None, true).await.map(drop) }).await;
             }
@@ -174,6 +177,7 @@ impl Run {
             let good = match record.state {
                 State::Running => thing.is_some_and(|t| t.running && t.secret == record.spec.secret),
                 State::Stopped => thing.is_some_and(|t| !t.running),
+                State::Archived => thing.is_none() && record.archive.is_some(),
                 State::Error => record.placed.is_some() || thing.is_none(),
                 _ => false,
             };
@@ -221,7 +225,13 @@ async fn schedule(ops: Vec<Vec<Op>>, seed: u64, faults: f64, pool: bool) -> Resu
         max_hourly: None,
         cool_down_s: 60,
     };
-    let config = Config { restarts: 1000, pools: if pool { vec![spec] } else { Vec::new() }, ..testing::config() };
+    let archive = tempfile::tempdir().unwrap();
+    let config = Config {
+        restarts: 1000,
+        archive: archive.path().display().to_string(),
+        pools: if pool { vec![spec] } else { Vec::new() },
+        ..testing::config()
+    };
     let world = World { store: MemoryStore::slow(40), reality: Reality::seeded(seed) };
     world.reality.chance(faults);
     let run = Run { world, fleets: Mutex::default(), told: Mutex::default(), config };

@@ -23,6 +23,8 @@ pub(super) struct Base {
     host: String,
     /// With the key, if the client has it in its addresses.
     prefix: String,
+    /// The same without the key, for addresses that a third party gets to see.
+    bare: String,
     port: u16,
 }
 
@@ -35,11 +37,12 @@ impl Base {
         };
         let path = public.as_ref().map_or("", |public| public.path.as_str());
         let prefix = format!("{path}{key}/v1/desks/{}/ports/{port}", passage.desk);
+        let bare = format!("{path}/v1/desks/{}/ports/{port}", passage.desk);
         let (https, host) = match public {
             Some(public) => (public.https, public.host.clone()),
             None => (caller.peer.tls, caller.host.clone().unwrap_or_else(|| "localhost".into())),
         };
-        Self { https, host, prefix, port }
+        Self { https, host, prefix, bare, port }
     }
 
     /// The list with its addresses changed; none if it is no JSON.
@@ -79,10 +82,12 @@ impl Base {
     /// `/devtools/inspector.html?ws=localhost:9222/devtools/page/1`, or the same page on a server of its maker.
     fn frontend(&self, url: &str) -> String {
         let (page, query) = url.split_once('?').unwrap_or((url, ""));
-        let page = if page.starts_with('/') { format!("{}{page}", self.prefix) } else { page.to_owned() };
+        let own = page.starts_with('/');
+        let page = if own { format!("{}{page}", self.prefix) } else { page.to_owned() };
+        let prefix = if own { &self.prefix } else { &self.bare };
         let pairs = query.split('&').map(|pair| match pair.split_once('=') {
             Some(("ws" | "wss", place)) => match self.own_path(&format!("ws://{place}"), &["ws"]) {
-                Some(path) => format!("{}={}{}{path}", if self.https { "wss" } else { "ws" }, self.host, self.prefix),
+                Some(path) => format!("{}={}{prefix}{path}", if self.https { "wss" } else { "ws" }, self.host),
                 None => pair.to_owned(),
             },
             _ => pair.to_owned(),
@@ -140,7 +145,13 @@ mod tests {
     use serde_json::json;
 
     fn base(https: bool) -> Base {
-        Base { https, host: "fleet:7700".into(), prefix: "/k/K/v1/desks/d-1/ports/9222".into(), port: 9222 }
+        Base {
+            https,
+            host: "fleet:7700".into(),
+            prefix: "/k/K/v1/desks/d-1/ports/9222".into(),
+            bare: "/v1/desks/d-1/ports/9222".into(),
+            port: 9222,
+        }
     }
 
     #[test]
@@ -161,7 +172,11 @@ mod tests {
         let page = "/k/K/v1/desks/d-1/ports/9222/devtools/inspector.html";
         assert_eq!(changed[0]["devtoolsFrontendUrl"], format!("{page}?ws={own}/A&x=1"));
         assert_eq!(changed[0]["title"], list[0]["title"]);
-        assert_eq!(changed[1]["devtoolsFrontendUrl"], format!("https://frontend.example/serve/inspector.html?ws={own}/B"));
+        assert_eq!(
+            changed[1]["devtoolsFrontendUrl"],
+            format!("https://frontend.example/serve/inspector.html?ws={}/B", own.replace("/k/K", "")),
+            "no key to others"
+        );
         assert_eq!(changed[1]["webSocketDebuggerUrl"], list[1]["webSocketDebuggerUrl"], "not ours");
         let version = json!({"Browser": "Chrome", "webSocketDebuggerUrl": "ws://127.0.0.1:9222/devtools/browser/1"});
         let changed: Value = serde_json::from_slice(&base(true).rewrite(version.to_string().as_bytes()).unwrap()).unwrap();

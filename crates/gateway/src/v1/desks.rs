@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use hotdesk_api::Problem;
 use hotdesk_api::calls::{DeskList, DeskUsage};
-use hotdesk_api::desk::{Desk, DeskChange, NewDesk};
+use hotdesk_api::desk::{self, Desk, DeskChange, NewDesk};
 use hotdesk_fleet::Filter;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -55,7 +55,7 @@ async fn create(
     let idempotency = idempotency(&headers)?;
     // Not to its end: a client that leaves gives its place in the queue back. What is written down goes on by itself.
     let desk = app.fleet.create(&caller.who, new, idempotency.as_deref()).await?;
-    settled(&app, &caller.who, desk, limit, StatusCode::CREATED).await
+    settled(&app, &caller.who, desk, limit, desk::State::Running, StatusCode::CREATED).await
 }
 
 /// What the client calls its wish for a desk.
@@ -74,7 +74,7 @@ pub(crate) fn idempotency(headers: &HeaderMap) -> Result<Option<String>> {
 struct WantedDesks {
     project: Option<String>,
     #[param(inline)]
-    state: Option<hotdesk_api::desk::State>,
+    state: Option<desk::State>,
     /// `name=value`; can be given several times.
     #[param(style = Form, explode)]
     label: Option<Vec<String>>,
@@ -152,7 +152,7 @@ async fn delete(
     let limit = wait.limit_of_delete()?;
     to_its_end(async move {
         let desk = app.fleet.delete(&caller.who, &id).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::OK).await
+        settled(&app, &caller.who, desk, limit, desk::State::Deleted, StatusCode::OK).await
     })
     .await
 }

@@ -44,7 +44,7 @@ async fn start(State(app): State<App>, caller: Caller, Path(id): Path<String>, P
     let limit = wait.limit()?;
     to_its_end(async move {
         let desk = app.fleet.start(&caller.who, &id).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::OK).await
+        settled(&app, &caller.who, desk, limit, desk::State::Running, StatusCode::OK).await
     })
     .await
 }
@@ -60,7 +60,7 @@ async fn stop(State(app): State<App>, caller: Caller, Path(id): Path<String>, Pa
     let limit = wait.limit()?;
     to_its_end(async move {
         let desk = app.fleet.stop(&caller.who, &id).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::OK).await
+        settled(&app, &caller.who, desk, limit, desk::State::Stopped, StatusCode::OK).await
     })
     .await
 }
@@ -77,7 +77,7 @@ async fn reset(State(app): State<App>, caller: Caller, Path(id): Path<String>, P
     let limit = wait.limit()?;
     to_its_end(async move {
         let desk = app.fleet.reset(&caller.who, &id).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::OK).await
+        settled(&app, &caller.who, desk, limit, desk::State::Running, StatusCode::OK).await
     })
     .await
 }
@@ -99,7 +99,7 @@ async fn archive(
     let limit = wait.limit()?;
     to_its_end(async move {
         let desk = app.fleet.archive(&caller.who, &id).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::OK).await
+        settled(&app, &caller.who, desk, limit, desk::State::Archived, StatusCode::OK).await
     })
     .await
 }
@@ -166,7 +166,7 @@ async fn fork(
     to_its_end(async move {
         let memory = memory(&app, &caller.who, &id, new.memory).await?;
         let desk = app.fleet.fork(&caller.who, &id, memory, new.desk).await?;
-        settled(&app, &caller.who, desk, limit, StatusCode::CREATED).await
+        settled(&app, &caller.who, desk, limit, desk::State::Running, StatusCode::CREATED).await
     })
     .await
 }

@@ -49,9 +49,21 @@ impl Wait {
 pub(super) type DeskAnswer = (StatusCode, [(HeaderName, String); 1], Json<Desk>);
 
 /// Waits until a desk has arrived where it was sent, and says how that went.
-pub(super) async fn settled(app: &App, who: &Who, desk: Desk, limit: Duration, done: StatusCode) -> Result<DeskAnswer> {
+pub(super) async fn settled(
+    app: &App,
+    who: &Who,
+    desk: Desk,
+    limit: Duration,
+    goal: State,
+    done: StatusCode,
+) -> Result<DeskAnswer> {
+    let moved = between(desk.state);
     let desk = arrived(app, who, desk, limit).await?;
     refuse_failed(&desk)?;
+    if moved && desk.state != goal && !between(desk.state) {
+        // An archive that did not come about leaves the desk stopped, and so on.
+        return Err(failed(&desk));
+    }
     let status = if between(desk.state) { StatusCode::ACCEPTED } else { done };
     Ok((status, [(header::LOCATION, format!("/v1/desks/{}", desk.id))], Json(desk)))
 }
@@ -78,15 +90,18 @@ pub(crate) async fn arrived(app: &App, who: &Who, desk: Desk, limit: Duration) -
 
 /// A step that failed is an error of ours, told with the desk's reason.
 pub(crate) fn refuse_failed(desk: &Desk) -> Result<()> {
-    if desk.state != State::Error {
-        return Ok(());
-    }
+    if desk.state == State::Error { Err(failed(desk)) } else { Ok(()) }
+}
+
+fn failed(desk: &Desk) -> Refusal {
     let id = &desk.id;
-    Err(Refusal::new(StatusCode::BAD_GATEWAY, "desk_failed", "The desk failed", format!("the desk {id} failed: {}", desk.reason))
+    let state = serde_json::to_value(desk.state).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+    let detail = format!("the desk {id} failed and is in the state `{state}`: {}", desk.reason);
+    Refusal::new(StatusCode::BAD_GATEWAY, "desk_failed", "The desk failed", detail)
         .hint(format!(
             "`GET /v1/desks/{id}/console` shows what it printed; `POST /v1/desks/{id}/reset` tries anew, `DELETE /v1/desks/{id}` removes it"
         ))
-        .location(format!("/v1/desks/{id}")))
+        .location(format!("/v1/desks/{id}"))
 }
 
 /// Whether a desk is on its way.

@@ -1,6 +1,6 @@
 //! Runs mmdebstrap, follows its output, and leaves nothing running when the build is given up.
 
-use super::finish::quote;
+use super::finish::{WAITING, quote};
 use super::progress::Progress;
 use super::{Job, host};
 use crate::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) const LEFT_OUT: [&str; 5] = [
 ];
 
 /// The packages stay in the tree until they are saved for the next build; the rest of the cleaning is ours.
-pub(super) const SKIPPED: &str = "--skip=download/empty,essential/unlink,cleanup/apt/cache,cleanup/reproducible,cleanup/run";
+pub(super) const SKIPPED: &str = "--skip=download/empty,essential/unlink,cleanup/apt,cleanup/reproducible,cleanup/run";
 
 /// Settings of the host's apt that decide whether it reaches its packages.
 const HOST_APT: [&str; 4] =
@@ -44,14 +44,15 @@ else
   "$@" </dev/null >&2 3<&- &
 fi
 main=$!
-{ cat <&3 >/dev/null; kill -TERM $$; } &
+# It must not hold our output open, whose end says that all is over.
+{ cat <&3; kill -TERM $$; } >/dev/null 2>&1 &
 watch=$!
 wait "$main"; status=$?
 kill "$watch" 2>/dev/null
 exit $status
 "#;
 
-pub(super) async fn run(job: &Job<'_>, tree: &Path, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<()> {
+pub(super) async fn run(job: &Job<'_>, tree: &Path, finish: &str, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<()> {
     let root = host::is_root();
     let failed = |what: &str, e: std::io::Error| Error::Failed(format!("{what}: {e}"));
     let mut command = if root && can_isolate().await {
@@ -63,9 +64,13 @@ pub(super) async fn run(job: &Job<'_>, tree: &Path, stage: &(dyn Fn(&str) + Send
         command.args(["-c", GUARD, "guard"]).process_group(0);
         command
     };
-    command.args(arguments(job, tree, root)).env("HOTDESK_UNPACK", if root { Path::new("") } else { tree });
+    command.args(arguments(job, tree, finish, root)).env("HOTDESK_UNPACK", if root { Path::new("") } else { tree });
     if !root {
         std::fs::create_dir(tree).map_err(|e| failed(&tree.to_string_lossy(), e))?;
+    }
+    if !root {
+        // The tree is made there before it is streamed to us, by a user who can't enter our directories.
+        command.env("TMPDIR", "/var/tmp");
     }
     command.env("LC_ALL", "C.UTF-8").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|e| failed("mmdebstrap can't be started", e))?;
@@ -95,9 +100,8 @@ pub(super) async fn run(job: &Job<'_>, tree: &Path, stage: &(dyn Fn(&str) + Send
     if status.success() { Ok(()) } else { Err(reason(&job.template.name, last.make_contiguous())) }
 }
 
-fn arguments(job: &Job<'_>, tree: &Path, root: bool) -> Vec<String> {
+fn arguments(job: &Job<'_>, tree: &Path, finish: &str, root: bool) -> Vec<String> {
     let debs = job.debs.to_string_lossy();
-    let work = job.work.to_string_lossy();
     let mut arguments: Vec<String> = ["mmdebstrap", "--verbose", "--variant=minbase"].map(String::from).into();
     arguments.push(format!("--mode={}", if root { "root" } else { "auto" }));
     arguments.push(SKIPPED.into());
@@ -117,15 +121,20 @@ fn arguments(job: &Job<'_>, tree: &Path, root: bool) -> Vec<String> {
     if let Some(lock) = job.prescribed {
         arguments.extend(lock.iter().map(|(name, version)| format!("--include={name}={version}")));
     }
-    let (into, from) = (quote(&debs), "\"$1\"/var/cache/apt/archives");
-    let copy = if root { "cp -l" } else { "cp" };
-    arguments.push(format!("--setup-hook=mkdir -p {from}/partial; find {into} -name '*.deb' -exec {copy} -t {from} {{}} +"));
+    // As root packages get a second name instead of a copy. Otherwise mmdebstrap copies for us (`sync-…`), because what runs
+    // inside can't read our directories.
+    let (kept, inside) = (quote(&debs), "/var/cache/apt/archives");
+    arguments.push(format!("--setup-hook=mkdir -p \"$1\"{inside}/partial"));
     if root {
-        arguments.push(format!("--customize-hook=find {from} -maxdepth 1 -name '*.deb' -exec cp -ln -t {into} {{}} +"));
+        arguments.push(format!("--setup-hook=find {kept} -maxdepth 1 -name '*.deb' -exec cp -l -t \"$1\"{inside} {{}} +"));
+        arguments.push(format!("--customize-hook=find \"$1\"{inside} -maxdepth 1 -name '*.deb' -exec cp -ln -t {kept} {{}} +"));
     } else {
-        arguments.push(format!("--customize-hook=sync-out /var/cache/apt/archives {into}"));
+        arguments.push(format!("--setup-hook=sync-in {kept} {inside}"));
+        arguments.push(format!("--customize-hook=sync-out {inside} {kept}"));
     }
-    arguments.push(format!("--customize-hook={work}/finish"));
+    arguments.push(format!("--customize-hook=mkdir -p \"$1\"{WAITING}"));
+    arguments.push(format!("--customize-hook=sync-in {} {WAITING}", quote(&job.work.join("files").to_string_lossy())));
+    arguments.push(format!("--customize-hook={finish}"));
     arguments.push(job.suite.into());
     arguments.push(if root { tree.to_string_lossy().into_owned() } else { "-".into() });
     let sources = job.work.join("sources");
@@ -159,8 +168,7 @@ fn reason(template: &str, lines: &[String]) -> Error {
     if any(&["No space left on device"]).is_some() {
         return Error::Full(format!("the disk ran full while template `{template}` was built"));
     }
-    if let Some(line) = any(&["check failed: "]) {
-        let what = line.split("check failed: ").nth(1).unwrap_or(line);
+    if let Some(what) = lines.iter().rev().find_map(|line| line.strip_prefix("E: check failed: ")) {
         return Error::Failed(format!("template `{template}`: a check of the built tree failed: {what}{}", tail(lines)));
     }
     if let Some(line) = any(&["Unable to locate package", "has no installation candidate", "was not found"]) {

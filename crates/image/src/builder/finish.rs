@@ -1,17 +1,21 @@
 //! What happens inside the tree after its packages are installed: user, files, settings, checks, cleaning. It is written
-//! as a script that mmdebstrap runs, because only mmdebstrap can be root of the tree when we are not root.
+//! as a script that mmdebstrap runs, because only mmdebstrap can be root of the tree when we are not root. The template's files are
+//! copied in by mmdebstrap too: that root of the tree can't read what is ours.
 
 use super::Job;
 use crate::template::Owner;
 use crate::{DESK_SETTINGS, Error, Result};
 use std::fmt::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// The time of every file that the build itself made. Packages' files keep the time they have in the package.
 const EPOCH: u64 = 1_767_225_600;
 
-/// Common to all templates. `$1` is the tree; `name`, `uid`, `id` and `work` are set before.
+/// Where the template's files wait inside the tree.
+pub(super) const WAITING: &str = "/var/tmp/hotdesk";
+
+/// Common to all templates. `$1` is the tree; `name`, `uid`, `id`, `files` and times are set before.
 pub(super) const BEGIN: &str = r#"
 fail() { echo "E: $*" >&2; exit 1; }
 tree=$1
@@ -36,7 +40,7 @@ mkdir -p "$tree/run/hotdesk" "$tree/usr/local/bin" "$tree/etc/hotdesk"
 put() { # NUMBER MODE PATH
   case $tree$3 in *//*) fail "bad path $3" ;; esac
   mkdir -p "$(dirname "$tree$3")"
-  install -m "$2" "$work/files/$1" "$tree$3"
+  install -m "$2" "$tree$files/$1" "$tree$3"
 }
 check() { # WHAT COMMAND
   # With a home that goes away, so that a check leaves nothing.
@@ -47,8 +51,9 @@ check() { # WHAT COMMAND
 "#;
 
 pub(super) const END: &str = r#"
+# /tmp is left to mmdebstrap: it has the settings there that keep its own apt away from the host's lists.
 # Whatever only this build knows: caches, logs, backups, the apt settings of the host.
-rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree"/tmp/* "$tree"/var/tmp/* \
+rm -rf "$tree"/var/lib/apt/lists/* "$tree"/var/cache/apt/* "$tree/tmp/home" "$tree"/var/tmp/* \
   "$tree"/etc/passwd- "$tree"/etc/group- "$tree"/etc/shadow- "$tree"/etc/gshadow- "$tree"/etc/subuid- "$tree"/etc/subgid- \
   "$tree"/var/cache/debconf/*-old "$tree"/var/lib/dpkg/*-old "$tree"/var/cache/ldconfig/aux-cache \
   "$tree"/etc/apt/apt.conf.d/99mmdebstrap "$tree"/root/.wget-hsts
@@ -58,24 +63,22 @@ find "$tree/run" -xdev -mindepth 1 -not -path "$tree/run/hotdesk" -not -path "$t
 sed -i 's#//[^/@ ]*@#//#' "$tree"/etc/apt/sources.list "$tree"/etc/apt/sources.list.d/* 2>/dev/null || true
 sed -i 's/^\([^:]*:[^:]*\):[0-9]*:/\1:1:/' "$tree/etc/shadow"
 find "$tree" -xdev \( -path "$tree/proc" -o -path "$tree/sys" -o -path "$tree/dev" \) -prune \
-  -o -newer "$work/begin" -print0 | xargs -0 -r touch -h -d "@$epoch"
+  -o -newermt "@$begun" -print0 | xargs -0 -r touch -h -d "@$epoch"
 "#;
 
-/// Writes the script and the files that it puts into the tree.
-pub(super) fn write(job: &Job<'_>) -> Result<()> {
+/// Returns the script, and writes the files that it puts into the tree.
+pub(super) fn write(job: &Job<'_>) -> Result<String> {
     let fail = |path: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", path.display()));
     let files = job.work.join("files");
     std::fs::create_dir(&files).map_err(|e| fail(&files, e))?;
-    let begin = job.work.join("begin");
-    std::fs::write(&begin, "").map_err(|e| fail(&begin, e))?;
+    let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
 
     let template = job.template;
     let mut script = format!(
-        "#!/bin/sh\nset -eu\nname={} uid={} id={} epoch={EPOCH} work={}\n{BEGIN}",
+        "set -eu\nname={} uid={} id={} begun={begun} epoch={EPOCH} files={WAITING}\n{BEGIN}",
         template.user.name,
         template.user.uid,
         &job.inputs[..32],
-        quote(&job.work.to_string_lossy()),
     );
     let home = format!("{}/", template.user.home());
     let mut own = String::new();
@@ -97,14 +100,7 @@ pub(super) fn write(job: &Job<'_>) -> Result<()> {
         let _ = writeln!(script, "check {} {}", quote(&check.what), quote(&check.run));
     }
     script.push_str(END);
-
-    let path = job.work.join("finish");
-    std::fs::write(&path, script).map_err(|e| fail(&path, e))?;
-    // Not root: the script runs under another uid, which must be able to read all this.
-    for (path, mode) in [(job.work, 0o755), (&files, 0o755), (&path, 0o755)] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(|e| fail(path, e))?;
-    }
-    Ok(())
+    Ok(script)
 }
 
 /// One word for the shell.

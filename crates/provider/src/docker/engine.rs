@@ -8,8 +8,9 @@ use tokio::sync::OnceCell;
 
 /// Questions that the Engine answers from memory.
 pub(super) const ORDINARY: Duration = Duration::from_secs(15);
-/// Making, starting and ending containers; a busy machine may take seconds for each.
-pub(super) const STARTING: Duration = Duration::from_secs(60);
+/// Making, starting and ending containers: a fraction of a second, but more than a minute was seen on a machine whose disk
+/// was busy with the layers of others.
+pub(super) const STARTING: Duration = Duration::from_secs(180);
 /// Moving gigabytes.
 pub(super) const MOVING: Duration = Duration::from_secs(3600);
 /// How long a first word may take, before the Engine counts as away.

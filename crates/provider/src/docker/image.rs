@@ -262,7 +262,7 @@ impl Docker {
 
     pub(super) async fn remove_image(&self, name: &str) -> Result<()> {
         let options = RemoveImageOptionsBuilder::new().force(false).build();
-        let removed = self.engine.ask(STARTING, async |docker| docker.remove_image(name, Some(options), None).await).await;
+        let removed = self.engine.ask(MOVING, async |docker| docker.remove_image(name, Some(options), None).await).await;
         gone_is_good(removed.map(drop))
     }
 }

@@ -47,7 +47,7 @@ impl Trees {
     pub(crate) fn find() -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mut found = Self::parse(&mounts);
-        found.v1.keep(|tree| can_make_groups(tree));
+        found.v1.keep(can_make_groups);
         found.v2 = found.v2.filter(|tree| can_make_groups(tree) && v2::has_controllers(tree));
         if found.v1.memory.is_some() {
             found.v2 = None;

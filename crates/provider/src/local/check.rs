@@ -52,8 +52,7 @@ impl Ability {
                 .and_then(|()| attempt(context, own_ids(), vec![directory.stage(), context.images.directory().to_owned()])),
         };
         let groups = if root { Trees::find() } else { Trees::default() };
-        let inotify = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances");
-        let inotify = inotify.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let inotify = inotify_instances(root);
         let network = match Tool::find() {
             None => {
                 Err(Missing { what: "neither slirp4netns nor pasta is installed".into(), fix: "apt-get install -y slirp4netns" })
@@ -70,8 +69,9 @@ impl Ability {
         Capabilities {
             reset: true,
             snapshot: true,
+            // Asked when it is first needed.
             live_fork: false,
-            live_fork_reason: "not probed".into(),
+            live_fork_reason: String::new(),
             archive: true,
             network: self.network.is_ok(),
             cpu_limit: self.groups.limits_cpu(),
@@ -139,15 +139,23 @@ impl Ability {
             ),
             line(
                 "inotify instances",
-                self.root || self.inotify >= INOTIFY_INSTANCES,
-                match self.root {
-                    true => format!("{} per user, and each desk has users of its own", self.inotify),
-                    false => format!("{} for all desks together; a desk takes two or more", self.inotify),
-                },
+                self.inotify >= INOTIFY_INSTANCES,
+                format!("{} for all desks that share a user's count; a desk takes two or more", self.inotify),
                 Some("sysctl -w fs.inotify.max_user_instances=8192"),
             ),
         ]
     }
+}
+
+/// How many of them a user has. Copies of running desks share one user's count, and so do all desks where root lacks
+/// rights; the usual 128 would be used up by forty of them. So root raises it.
+fn inotify_instances(root: bool) -> u64 {
+    const FILE: &str = "/proc/sys/fs/inotify/max_user_instances";
+    let read = || std::fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    if root && read() < INOTIFY_INSTANCES && std::fs::write(FILE, INOTIFY_INSTANCES.to_string()).is_ok() {
+        tracing::info!(instances = INOTIFY_INSTANCES, "the limit of inotify instances per user was raised");
+    }
+    read()
 }
 
 /// Who the users of a desk would be, for a try.

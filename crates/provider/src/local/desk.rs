@@ -1,6 +1,7 @@
 //! The steps of a desk's life.
 
 use super::cgroup::{Group, Limits};
+use super::criu::{self, image, restore::Restore};
 use super::directory::{self, DeskDirectory, Layer, Record, Running, trouble};
 use super::disk::{self, Disk};
 use super::ending::{KEEPER_LIMIT, KILL_LIMIT};
@@ -19,8 +20,13 @@ use std::time::Duration;
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A helper that takes longer than this hangs.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
+/// One that restores gigabytes of memory does not.
+const RESTORE_LIMIT: Duration = Duration::from_secs(600);
 /// A desk takes a fraction of a second; on a machine where hundreds start at once, more.
-const READY_LIMIT: Duration = Duration::from_secs(90);
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// A part that is ended for want of memory is started again; so often it is no accident.
+const STARVED: u64 = 3;
+const STARVED_LOOK: Duration = Duration::from_millis(100);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 /// Settings of the desk that only we decide on.
@@ -42,13 +48,21 @@ impl Inner {
             return Ok(placed);
         }
         progress.stage("making its disk");
+        let restore = self.restore_of(spec).await?;
+        let copy = restore.is_some();
         let (record, new) = match desk.record()? {
+            // Programs and files belong to one moment; those of an attempt that broke off are of a later one.
+            Some(_) if copy => {
+                drop(lock);
+                return Box::pin(self.reset(spec, progress)).await;
+            }
             Some(record) => (record, false),
             None => (self.make(spec).await?, true),
         };
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
-        if new && matches!(started, Err(Error::Full(_))) {
-            // Nothing is left of a desk for which there was no room.
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
+        if new && (matches!(started, Err(Error::Full(_))) || (copy && started.is_err())) {
+            // Nothing is left of a desk for which there was no room, and of a copy that could not be made.
+            self.released(&desk).await;
             let _ = self.directory.discard(&desk.path);
             lock.forget();
         }
@@ -63,7 +77,7 @@ impl Inner {
             return Ok(placed);
         }
         let record = desk.record()?.ok_or_else(|| unknown(&spec.id))?;
-        self.boot(spec, &desk, &record, &lock, progress).await
+        self.boot(spec, &desk, &record, None, &lock, progress).await
     }
 
     pub(super) async fn stop(&self, id: &str) -> Result<()> {
@@ -82,6 +96,7 @@ impl Inner {
             drop(lock);
             return self.create(spec, progress).await;
         };
+        let restore = self.restore_of(spec).await?;
         progress.stage("making its disk");
         let guard = self.layers.lock().await;
         let record = Record { disk: before.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
@@ -92,7 +107,7 @@ impl Inner {
         // From here on it is the new desk: whatever happens, the next start has the new disk.
         desk.write_record(&record)?;
         drop(guard);
-        let started = self.boot(spec, &desk, &record, &lock, progress).await;
+        let started = self.boot(spec, &desk, &record, restore, &lock, progress).await;
         if let Some(old) = old {
             old.init.gone(KILL_LIMIT).await;
         }
@@ -121,6 +136,7 @@ impl Inner {
         let mut found: Vec<Found> = ids
             .filter(|id| self.directory.desk(id).exists())
             .map(|id| {
+                criu::mend_door(&self.directory.desk(&id), &self.directory.lock(&id));
                 let placed = placed_if_running(&self.directory.desk(&id));
                 Found { running: placed.is_some(), id, placed }
             })
@@ -177,6 +193,7 @@ impl Inner {
             }
         }
         self.forget_unused_layers_now();
+        self.forget_unused_memories();
     }
 
     /// Makes the desk's directory, whole or not at all.
@@ -247,15 +264,22 @@ impl Inner {
         spec: &DeskSpec,
         desk: &DeskDirectory,
         record: &Record,
+        restore: Option<Restore>,
         lock: &Lock,
         progress: &Progress,
     ) -> Result<Placed> {
-        progress.stage("starting its sandbox");
+        progress.stage(if restore.is_some() { "restoring its programs" } else { "starting its sandbox" });
         // What is left of an earlier one must be gone, or two would share a disk.
         self.end(&spec.id, desk, None).await?;
         self.hand_over(desk, record, spec)?;
-        let plan = self.plan(spec, desk, record)?;
-        let started = match self.ask(Task::Run(Box::new(plan)), lock, HELPER_LIMIT).await {
+        let mut plan = self.plan(spec, desk, record)?;
+        if let Some(restore) = restore {
+            // Memory belongs to the file that it was loaded from.
+            plan.binary = restore.from.join(image::BINARY);
+            plan.restore = Some(restore);
+        }
+        let limit = if plan.restore.is_some() { RESTORE_LIMIT } else { HELPER_LIMIT };
+        let started = match self.ask(Task::Run(Box::new(plan)), lock, limit).await {
             Ok(Answer::Running(running)) => Ok(running),
             Ok(_) => Err(Error::Failed("the helper answered something else".into())),
             Err(e) => Err(e),
@@ -281,6 +305,19 @@ impl Inner {
         tokio::select! {
             ready = ready => ready,
             _ = running.init.gone(READY_LIMIT * 2) => Err(Error::NotReady(how_it_ended(desk, running).await)),
+            _ = self.starved(&spec.id) => Err(Error::NotReady(format!(
+                "its memory was used up {STARVED} times while it started; {} MiB are too little",
+                spec.resources.memory_mib
+            ))),
+        }
+    }
+
+    /// Waits for a sign that a desk will never have enough memory: the kernel ends its parts again and again.
+    async fn starved(&self, id: &str) {
+        let Some(group) = self.group(id) else { return std::future::pending().await };
+        let before = group.ended_for_memory();
+        while group.ended_for_memory() < before + STARVED {
+            tokio::time::sleep(STARVED_LOOK).await;
         }
     }
 
@@ -348,6 +385,7 @@ impl Inner {
             command,
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
+            restore: None,
         })
     }
 

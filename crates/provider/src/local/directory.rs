@@ -8,6 +8,7 @@
 //!                    /ended.json     how it ended
 //!                    /desk.log       what it printed since its start; before.log: the time before
 //!           /layers/ID/              saved files of desks, lower layers of others
+//!           /memory/ID/              saved programs of desks, with their memory
 //!           /snapshots/ID.json       which layers a snapshot is made of
 //!           /blank/SIZE.ext4         empty disks, copied for each new desk
 //!           /locks/ID                held by whoever changes the desk; also carries the plan to the helper
@@ -39,10 +40,14 @@ impl Directory {
     /// Makes it, and everything in it that is always there.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let directory = Self { root: root.to_owned() };
-        for name in ["desks", "layers", "snapshots", "blank", "locks", "trash", "stage", "shifted"] {
+        for name in ["desks", "layers", "memory", "snapshots", "blank", "locks", "trash", "stage", "shifted"] {
             make_private(&root.join(name)).map_err(|e| trouble("make", &root.join(name), &e))?;
         }
         Ok(directory)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     pub(crate) fn desks(&self) -> PathBuf {
@@ -59,6 +64,15 @@ impl Directory {
 
     pub(crate) fn layer(&self, id: &str) -> PathBuf {
         self.layers().join(id)
+    }
+
+    pub(crate) fn memories(&self) -> PathBuf {
+        self.root.join("memory")
+    }
+
+    /// The saved programs of a snapshot.
+    pub(crate) fn memory(&self, snapshot: &str) -> PathBuf {
+        self.memories().join(snapshot)
     }
 
     /// A template with shifted owners.

@@ -18,11 +18,7 @@ use std::sync::Arc;
 impl Inner {
     pub(super) async fn snapshot(self: Arc<Self>, id: &str, snapshot: &str, memory: bool) -> Result<u64> {
         if memory {
-            return Err(Error::Unsupported {
-                provider: "local",
-                what: "a snapshot of running programs".into(),
-                reason: self.ability.capabilities(Vec::new()).live_fork_reason,
-            });
+            return self.snapshot_running(id, snapshot).await;
         }
         let lock = self.locks.take(&self.directory, id).await?;
         if let Some(done) = directory::read::<SnapshotRecord>(&self.directory.snapshot(snapshot))? {
@@ -69,6 +65,8 @@ impl Inner {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(trouble("remove", &path, &e)),
             _ => {}
         }
+        let memory = self.directory.memory(snapshot);
+        self.directory.discard(&memory).map_err(|e| trouble("remove", &memory, &e))?;
         self.forget_unused_layers().await;
         Ok(())
     }
@@ -119,7 +117,7 @@ impl Inner {
         named
     }
 
-    fn source(&self, id: &str, desk: &DeskDirectory, record: &Record) -> Source {
+    pub(super) fn source(&self, id: &str, desk: &DeskDirectory, record: &Record) -> Source {
         Source { desk: desk.path.clone(), disk: record.disk.clone(), ids: self.ids(id), stage: self.directory.stage() }
     }
 

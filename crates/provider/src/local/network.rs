@@ -207,7 +207,9 @@ fn spawn(tool: &Tool, users: &OwnedFd, network: &OwnedFd, ids: Ids, log: &Path) 
         Tool::Slirp(path) => {
             let mut command = Command::new(path);
             command.args(["--configure", "--mtu=65520", "--disable-host-loopback", "--enable-seccomp", "--exit-fd=0"]);
-            command.arg(format!("--userns-path={users_path}"));
+            if ids.is_rootless() {
+                command.arg(format!("--userns-path={users_path}"));
+            }
             command.args(["--netns-type=path", &network_path, "tap0"]);
             command
         }
@@ -216,15 +218,20 @@ fn spawn(tool: &Tool, users: &OwnedFd, network: &OwnedFd, ids: Ids, log: &Path) 
             command.args(["--foreground", "--quiet", "--config-net", "--no-map-gw", "--ipv4-only", "--ns-ifname", "tap0"]);
             command.args(["--address", "10.0.2.100", "--netmask", "24", "--gateway", "10.0.2.2", "--dns-forward", "10.0.2.3"]);
             command.args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"]);
-            command.args(["--userns", &users_path, "--netns", &network_path]);
+            if ids.is_rootless() {
+                command.args(["--userns", &users_path, "--netns", &network_path]);
+            } else {
+                command.args(["--netns-only", "--netns", &network_path]);
+            }
             command
         }
     };
     let (ours, alive) = io::pipe()?;
     let log = File::options().create(true).write(true).truncate(true).open(log)?;
     command.stdin(ours).stdout(Stdio::null()).stderr(log).env_clear().current_dir("/");
+    let namespace = users.as_raw_fd();
     // SAFETY: this process has one thread, so nothing is locked in the child.
-    unsafe { command.pre_exec(move || restrict(ids)) };
+    unsafe { command.pre_exec(move || restrict(ids, namespace)) };
     for namespace in [users, network] {
         rustix::io::fcntl_setfd(namespace, rustix::io::FdFlags::empty())?;
     }
@@ -239,15 +246,19 @@ fn own_path(file: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// Nobody on the host, no new rights, and no log without end.
-fn restrict(ids: Ids) -> io::Result<()> {
+/// Root of the desk's users, nobody on the host, no new rights, and no log without end. Whoever owns the user namespace (of
+/// a restored desk that is the host's root) may enter it; so it is entered while there still is somebody to do so.
+fn restrict(ids: Ids, users: i32) -> io::Result<()> {
     use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
     setrlimit(Resource::Fsize, Rlimit { current: Some(LONGEST_LOG), maximum: Some(LONGEST_LOG) })?;
     // SAFETY: sets how the signal of that limit is treated, before any other thread exists.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if !ids.is_rootless() {
         open_tunnels()?;
-        let (uid, gid) = (Uid::from_raw(ids.uid(0)), Gid::from_raw(ids.gid(0)));
+        // SAFETY: the descriptor is open, because whoever made this process holds it.
+        let users = unsafe { std::os::fd::BorrowedFd::borrow_raw(users) };
+        rustix::thread::move_into_link_name_space(users, Some(rustix::thread::LinkNameSpaceType::User))?;
+        let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_res_gid(gid, gid, gid)?;
         rustix::thread::set_thread_res_uid(uid, uid, uid)?;

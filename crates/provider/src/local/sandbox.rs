@@ -30,6 +30,7 @@ pub(crate) mod spawn;
 pub(crate) mod work;
 
 use super::cgroup::{Group, Limits};
+use super::criu;
 use super::directory::Running;
 use super::disk::Disk;
 use super::ids::Ids;
@@ -50,6 +51,8 @@ pub(crate) enum Task {
     Export(work::Export),
     /// Makes an upper layer out of such an archive.
     Import(work::Import),
+    /// Saves a desk with its memory.
+    Dump(Box<criu::dump::Dump>),
     Probe(probe::Probe),
 }
 
@@ -73,6 +76,9 @@ pub(crate) struct Plan {
     pub(crate) command: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) rules: seccomp::Rules,
+    /// Instead of a command: programs that were saved.
+    #[serde(default)]
+    pub(crate) restore: Option<criu::restore::Restore>,
 }
 
 /// What the helper answers.
@@ -134,6 +140,7 @@ pub fn main() -> ExitCode {
         Ok(Task::Save(save)) => save.run().map(Answer::Written),
         Ok(Task::Export(export)) => export.run().map(Answer::Written),
         Ok(Task::Import(import)) => import.run().map(Answer::Written),
+        Ok(Task::Dump(dump)) => dump.run().map(Answer::Written),
         Ok(Task::Probe(probe)) => probe.run().map(Answer::Written),
     };
     match outcome {

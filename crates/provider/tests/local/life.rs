@@ -16,7 +16,12 @@ async fn a_desk_is_made_listed_and_deleted_without_a_trace() {
     assert_eq!(again.pid, desk.pid, "a desk that runs is returned as it is");
     let usage = place.local.usage("d-whole").await.unwrap();
     assert!(usage.processes >= 5 && usage.memory_bytes > 10 << 20 && usage.cpu_s > 0.0 && usage.disk_bytes > 0, "{usage:?}");
-    assert!(place.local.logs("d-whole", 100).await.unwrap().contains("the desk is ready"));
+    // The log comes by way of a pipe.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !place.local.logs("d-whole", 100).await.unwrap().contains("the desk is ready") {
+        assert!(std::time::Instant::now() < end, "{:?}", place.local.logs("d-whole", 100).await);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     place.local.delete("d-whole").await.unwrap();
     assert!(place.local.list().await.unwrap().is_empty());
     assert_eq!(leftovers(&place, desk.pid), Vec::<String>::new());

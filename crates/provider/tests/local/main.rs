@@ -5,6 +5,7 @@
 mod crowd;
 mod isolation;
 mod life;
+mod live;
 mod measure;
 mod network;
 mod place;

@@ -17,7 +17,7 @@ async fn measure() {
         ["create", "reset", "stop", "start", "delete"].map(|what| (what, Vec::new())).into();
     // The first one formats the empty disk.
     place.create(&spec).await;
-    println!("cpu of the sandbox's helper until the desk is ready: {:?}", cpu_of_keeper(&place));
+    eprintln!("cpu of the sandbox's helper until the desk is ready: {:?}", cpu_of_keeper(&place));
     place.local.delete(&spec.id).await.unwrap();
     for _ in 0..ROUNDS {
         for (what, times) in &mut times {
@@ -34,10 +34,10 @@ async fn measure() {
     }
     for (what, mut times) in times {
         times.sort();
-        println!("{what}: median {:?}, {:?} to {:?}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        eprintln!("{what}: median {:?}, {:?} to {:?}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
-    println!("load of the machine: {}", load.split_whitespace().next().unwrap());
+    eprintln!("load of the machine: {}", load.split_whitespace().next().unwrap());
 }
 
 /// Time on a CPU, which does not depend on what else runs.

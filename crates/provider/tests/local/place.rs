@@ -118,13 +118,19 @@ pub(crate) fn open(fleet: &str, folder: &Path, config: Config) -> Local {
 pub(crate) fn leftovers(place: &Place, pid: i32) -> Vec<String> {
     let mut left = Vec::new();
     let data = place.folder.path().to_string_lossy().into_owned();
-    // A dead one that the machine's first process has not reaped yet is gone.
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    if !status.is_empty() && !status.contains("State:\tZ") {
+    // A dead one that nobody has reaped yet is gone.
+    let lives = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        !status.is_empty() && !status.contains("State:\tZ")
+    };
+    if lives(pid) {
         left.push(format!("process {pid}"));
     }
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        if !lives(pid) {
+            continue;
+        }
         let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let words = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         if words.contains(&data) || String::from_utf8_lossy(&read("cgroup")).contains(&format!("/{}/", place.fleet)) {

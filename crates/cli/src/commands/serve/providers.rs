@@ -3,6 +3,7 @@
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
+use hotdesk_provider::docker::{self, Docker};
 use hotdesk_provider::local::Local;
 use hotdesk_provider::{Check, Context, Provider};
 use serde::Deserialize;
@@ -32,7 +33,17 @@ pub(super) async fn open(
     let mut opened = Vec::new();
     for kind in wanted {
         let context = context(*kind, fleet, data, images)?;
+        // A daemon that answered once is waited for when it is down: it may have desks.
+        let mark = context.data.clone();
+        let guess = kinds.is_empty() && *kind == Kind::Docker && !mark.exists();
         match make(*kind, context, local).await {
+            Ok(provider) if guess => match provider.list().await {
+                Ok(_) => {
+                    std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
+                    opened.push(provider);
+                }
+                Err(e) => tracing::debug!(reason = %e, "docker is not used"),
+            },
             Ok(provider) => opened.push(provider),
             Err(failure) if kinds.is_empty() => tracing::debug!(provider = kind.name(), ?failure, "not used"),
             Err(failure) => return Err(failure.during(format!("the provider {} can't be used", kind.name()))),
@@ -58,7 +69,10 @@ async fn make(kind: Kind, context: Context, local: LocalConfig) -> Outcome<Arc<d
             Ok(Err(e)) => Err(Failure::new(Exit::Missing, e.to_string())),
             Err(e) => Err(Failure::local(e.to_string())),
         },
-        Kind::Docker => Err(Failure::new(Exit::Missing, "this program can't use docker yet")),
+        Kind::Docker => match Docker::new(context, docker::Config::default()) {
+            Ok(docker) => Ok(Arc::new(docker)),
+            Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
+        },
     }
 }
 

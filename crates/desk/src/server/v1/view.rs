@@ -66,7 +66,7 @@ async fn view_info(State(desk): State<Desk>) -> Json<ViewInfo> {
     Json(ViewInfo {
         viewers: desk.view.viewers().list().into_iter().map(viewer).collect(),
         most_viewers: options.most_viewers,
-        password: options.password.is_some(),
+        password: desk.view.password().is_some(),
         view_only: options.view_only,
         name: view::name(&desk),
     })
@@ -76,7 +76,7 @@ fn open(desk: Desk, query: &ViewQuery, upgrade: WebSocketUpgrade) -> Result<Resp
     if desk.view.viewers().count() >= desk.view.options().most_viewers {
         return Err(Error::Conflict("as many viewers as are allowed look at this desk already".into()));
     }
-    let entrance = entrance(desk.view.options(), query);
+    let entrance = entrance(desk.view.options(), desk.view.password(), query);
     let upgrade = upgrade.protocols(["binary"]).max_message_size(LONGEST_MESSAGE).max_frame_size(LONGEST_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         let (view, name, closing) = (desk.view.clone(), view::name(&desk), desk.view.closing());
@@ -85,8 +85,8 @@ fn open(desk: Desk, query: &ViewQuery, upgrade: WebSocketUpgrade) -> Result<Resp
 }
 
 /// Whoever came this far has shown the desk's token or is on its machine, unless the desk is open to all.
-fn entrance(options: &Options, query: &ViewQuery) -> Entrance {
-    let (full, view_only) = (options.password.clone(), options.view_only_password.clone());
+fn entrance(options: &Options, full: Option<view::Password>, query: &ViewQuery) -> Entrance {
+    let view_only = options.view_only_password.clone();
     let door =
         if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
     Entrance { door, from: None, view_only: query.view_only || options.view_only, resize: query.resize || options.resize }

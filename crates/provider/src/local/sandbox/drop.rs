@@ -12,7 +12,7 @@ const DESCRIPTORS: u64 = 65_536;
 const CAPABILITIES: libc::c_ulong = 64;
 
 /// Root of the sandbox, in every respect.
-pub(super) fn become_root() -> Outcome<()> {
+pub(crate) fn become_root() -> Outcome<()> {
     let what = || "become the sandbox's root".to_owned();
     use rustix::process::{Gid, Uid};
     let (gid, uid) = (Gid::ROOT, Uid::ROOT);

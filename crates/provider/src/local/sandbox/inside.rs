@@ -19,8 +19,9 @@ const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "
 const HIDDEN_FILES: [&str; 5] = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/kallsyms"];
 const HIDDEN_FOLDERS: [&str; 6] =
     ["/proc/acpi", "/proc/scsi", "/sys/firmware", "/sys/kernel", "/sys/fs", "/sys/devices/virtual/powercap"];
-/// The desk's socket, inside.
-pub(crate) const SOCKET: &str = "/run/hotdesk/desk.sock";
+/// The desk's socket, inside; and the door, another name of it, by which others reach it.
+pub(crate) const SOCKET: &str = "/run/hotdesk/server.sock";
+const DOOR: &str = "/run/hotdesk/desk.sock";
 /// Where a process finds sockets that were opened for it.
 const FIRST_HANDED: i32 = 3;
 /// Above all descriptors that are handed on.
@@ -130,7 +131,9 @@ fn empty(path: &Path) {
 /// this directory, which lies on the host's disk.
 fn listen() -> Outcome<UnixListener> {
     let what = || "open the desk's socket".to_owned();
-    let _ = std::fs::remove_file(SOCKET);
+    for name in [DOOR, SOCKET] {
+        let _ = std::fs::remove_file(name);
+    }
     let socket = nix::sys::socket::socket(
         nix::sys::socket::AddressFamily::Unix,
         nix::sys::socket::SockType::Stream,
@@ -145,11 +148,13 @@ fn listen() -> Outcome<UnixListener> {
     rustix::fs::chmodat(rustix::fs::CWD, SOCKET, Mode::from_raw_mode(0o600), AtFlags::empty()).step(what)?;
     let backlog = nix::sys::socket::Backlog::new(BACKLOG).map_err(std::io::Error::from).step(what)?;
     nix::sys::socket::listen(&socket, backlog).map_err(std::io::Error::from).step(what)?;
+    // Taken away while the desk is saved with its memory, so that nobody comes in.
+    std::fs::hard_link(SOCKET, DOOR).step(what)?;
     Ok(socket.into())
 }
 
 /// The files by which programs know names.
-fn names(plan: &Plan) -> Outcome<()> {
+pub(crate) fn names(plan: &Plan) -> Outcome<()> {
     let id = &plan.id;
     let resolver = if plan.network.is_some() { network::RESOLVER } else { "" };
     for (path, text) in [

@@ -54,6 +54,21 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
         let users = user_namespace(plan.ids)?;
         loop_device = mounts::lay(plan, Some(users.as_fd()))?;
     }
+    if let Some(restore) = &plan.restore {
+        let pid = restore.begin(plan)?;
+        let note = |child: &mut Child| {
+            home.back()?;
+            let started = note(plan, &desk, pid, loop_device, pipe)?;
+            restore.finish(plan, pid)?;
+            child.0 = None;
+            Ok(started)
+        };
+        let done = note(&mut Child(Some(pid)));
+        if done.is_err() {
+            let _ = std::fs::remove_file(desk.running_file());
+        }
+        return done;
+    }
     let (ours, theirs) = UnixStream::pair().step(|| "make a pair of sockets".into())?;
     let pid = clone_into(plan.ids, NAMESPACES, || {
         // Else it would hold the other end itself, and never notice that the helper died.
@@ -67,17 +82,9 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
     let done = (|| {
         home.back()?;
         write_maps(pid, plan.ids)?;
-        let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
-        let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
-        let running = Running { init, keeper: own, loop_device };
-        let _ = std::fs::remove_file(desk.ended_file());
-        directory::write(&desk.running_file(), &running).step(|| "note who runs".into())?;
-        let log = desk.network_log();
-        let network = plan.network.as_ref().map(|network| network::Helper::start(&network.tool, pid, plan.ids, &log)).transpose();
-        let network = network.step(|| "start the network".into())?;
-        let keeper = keeper::Keeper::new(plan, &desk, pid, pipe, network)?;
+        let started = note(plan, &desk, pid, loop_device, pipe)?;
         go(ours)?;
-        Ok((running, keeper))
+        Ok(started)
     })();
     match done {
         Ok(done) => {
@@ -89,6 +96,26 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
             Err(trouble)
         }
     }
+}
+
+/// Notes who runs, and gives it a network and a keeper.
+fn note(
+    plan: &Plan,
+    desk: &DeskDirectory,
+    pid: i32,
+    loop_device: Option<u32>,
+    pipe: OwnedFd,
+) -> Outcome<(Running, keeper::Keeper)> {
+    let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
+    let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
+    let running = Running { init, keeper: own, loop_device };
+    let _ = std::fs::remove_file(desk.ended_file());
+    directory::write(&desk.running_file(), &running).step(|| "note who runs".into())?;
+    let log = desk.network_log();
+    let network = plan.network.as_ref().map(|network| network::Helper::start(&network.tool, pid, plan.ids, &log)).transpose();
+    let network = network.step(|| "start the network".into())?;
+    let keeper = keeper::Keeper::new(plan, desk, pid, pipe, network)?;
+    Ok((running, keeper))
 }
 
 /// Lets the first process go on, and hears whether it became the desk.
@@ -162,11 +189,14 @@ pub(crate) fn user_namespace(ids: Ids) -> Outcome<OwnedFd> {
 }
 
 /// Starts a child in new namespaces that does `body` and then ends. It owns its user namespace, as the host's user of its
-/// root: so what the kernel counts per user is counted per desk.
+/// root: so what the kernel counts per user is counted per desk. Only its owner, or who may do everything, can look at the
+/// limits of its processes, which is needed to save them: where root may not, root owns it.
 fn clone_into(ids: Ids, namespaces: libc::c_int, body: impl FnOnce()) -> Outcome<i32> {
     let keep = u32::MAX;
+    let owns_limits =
+        rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
     let become_user = |uid: u32| {
-        if ids.is_rootless() {
+        if ids.is_rootless() || !owns_limits {
             return Ok(());
         }
         // SAFETY: a plain system call. The C library's wrapper would do the same for all threads, of which there is one.

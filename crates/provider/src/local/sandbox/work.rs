@@ -51,9 +51,18 @@ pub(crate) struct Source {
 
 impl Save {
     pub(super) fn run(&self) -> Outcome<u64> {
-        let upper = self.from.mount(self.loop_device)?;
+        let upper = self.upper()?;
         let _still = self.group.as_ref().map(Still::stop).transpose()?;
-        tree::copy(&upper, &self.to).step(|| format!("copy the desk's files to {}", self.to.display()))
+        self.copy(&upper)
+    }
+
+    /// Where the files are, in a namespace of mounts that only we have from now on.
+    pub(crate) fn upper(&self) -> Outcome<PathBuf> {
+        self.from.mount(self.loop_device)
+    }
+
+    pub(crate) fn copy(&self, upper: &Path) -> Outcome<u64> {
+        tree::copy(upper, &self.to).step(|| format!("copy the desk's files to {}", self.to.display()))
     }
 }
 

@@ -1,0 +1,88 @@
+//! Words with a desk's server, from the helper, which has one thread and waits for everything.
+//!
+//! The server's socket has two names. One is the server's own, by which it is restored. The other is a link to it, the door:
+//! who reaches the desk does so by this one. While a desk is saved the door is away, and callers find nothing instead of
+//! a server that does not answer.
+
+use hotdesk_api::freeze::Thaw;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The server's own name of its socket, in the desk's directory `run`.
+pub(crate) const SOCKET: &str = "server.sock";
+/// By which everybody reaches it.
+pub(crate) const DOOR: &str = "desk.sock";
+/// Answers come at once; requests of others get half a second to end before.
+const LIMIT: Duration = Duration::from_secs(10);
+/// A server that was just restored on a busy machine.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(1);
+const LONGEST_ANSWER: u64 = 64 << 10;
+
+/// Ends all connections with the desk. When this returns, none is open.
+pub(crate) fn freeze(run: &Path, token: &str) -> io::Result<()> {
+    post(run, "/v1/freeze", token, "{}")
+}
+
+/// Makes the copy of a desk another desk.
+pub(crate) fn thaw(run: &Path, token: &str, thaw: &Thaw) -> io::Result<()> {
+    post(run, "/v1/thaw", token, &serde_json::to_string(thaw)?)
+}
+
+/// Lets callers in. A door that is there, whosever, is replaced.
+pub(crate) fn open_door(run: &Path) -> io::Result<()> {
+    let new = run.join("new.sock");
+    let _ = std::fs::remove_file(&new);
+    std::fs::hard_link(run.join(SOCKET), &new)?;
+    let opened = std::fs::rename(&new, run.join(DOOR));
+    // Two names of one file are not renamed.
+    let _ = std::fs::remove_file(&new);
+    opened
+}
+
+/// Removes what an earlier life left.
+pub(crate) fn remove_door(run: &Path) {
+    for name in [DOOR, SOCKET] {
+        let _ = std::fs::remove_file(run.join(name));
+    }
+}
+
+/// One request; the answer is read until the server closes the connection.
+fn post(run: &Path, path: &str, token: &str, body: &str) -> io::Result<()> {
+    let mut stream = connect(run)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: desk\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    if status.starts_with('2') {
+        return Ok(());
+    }
+    let reason = answer.split_once("\r\n\r\n").map_or(&*answer, |(_, body)| body);
+    Err(io::Error::other(format!("it answered {path} with {status}: {}", reason.trim())))
+}
+
+/// By way of the directory: the whole path may be longer than an address can be.
+fn connect(run: &Path) -> io::Result<UnixStream> {
+    let folder = std::fs::File::open(run)?;
+    let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+    let end = Instant::now() + CONNECT_LIMIT;
+    loop {
+        match UnixStream::connect(&path) {
+            Err(e) if Instant::now() < end && matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotFound) => {
+                std::thread::sleep(LOOK);
+            }
+            done => return done,
+        }
+    }
+}

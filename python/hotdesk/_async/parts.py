@@ -1,0 +1,207 @@
+"""Parts of a desk: files, windows, clipboard, programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import IO, Any, AsyncIterator, List, Mapping, Sequence
+
+from .. import _requests, models
+from .._requests import ANSWER_S, CHUNK, Request, get, given, part, query
+from .http import AsyncHttp
+
+
+class AsyncPart:
+    def __init__(self, http: AsyncHttp, desk: str) -> None:
+        self._http = http
+        self._base = f"/v1/desks/{part(desk)}"
+
+
+class AsyncFiles(AsyncPart):
+    """Files of the desk. Paths may begin with `~`; relative ones begin at the desk's home."""
+
+    async def read(self, path: str) -> bytes:
+        return (await self._http.send(get(f"{self._base}/files/content", {"path": path}, answer_s=300.0))).content
+
+    async def read_text(self, path: str, encoding: str = "utf-8") -> str:
+        return (await self.read(path)).decode(encoding)
+
+    async def write(self, path: str, content: bytes | str, *, mode: str | None = None, make_parents: bool | None = True) -> int:
+        """Writes a whole file and returns its size."""
+        data = content.encode() if isinstance(content, str) else content
+        return await self._put(path, data, mode, make_parents, again=True)
+
+    async def upload(self, local: str | os.PathLike[str], path: str, *, mode: str | None = None, make_parents: bool | None = True) -> int:
+        """A file of this machine, streamed."""
+        with open(local, "rb") as file:
+            return await self._put(path, _pieces(file), mode, make_parents, again=False)
+
+    async def download(self, path: str, local: str | os.PathLike[str]) -> int:
+        """To a file of this machine, streamed. The file is there as a whole or not at all."""
+        target = Path(local)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        request = get(f"{self._base}/files/content", {"path": path}, answer_s=300.0)
+        try:
+            size = 0
+            async with self._http.stream(request) as response:
+                with open(partial, "wb") as file:
+                    async for piece in response.aiter_bytes(CHUNK):
+                        size += file.write(piece)
+            os.replace(partial, target)
+            return size
+        finally:
+            partial.unlink(missing_ok=True)
+
+    async def list(self, path: str = "~", *, depth: int | None = None, hidden: bool | None = None) -> List[models.FileInfo]:
+        answer = await self._http.json(get(f"{self._base}/files", {"path": path, "depth": depth, "hidden": hidden}))
+        return models.read(List[models.FileInfo], answer["entries"])
+
+    async def stat(self, path: str) -> models.FileInfo:
+        return models.read(models.FileInfo, await self._http.json(get(f"{self._base}/files/stat", {"path": path})))
+
+    async def mkdir(self, path: str, *, make_parents: bool | None = True, mode: str | None = None) -> models.FileInfo:
+        body = given(path=path, make_parents=make_parents, mode=mode)
+        return models.read(models.FileInfo, await self._http.json(Request("POST", f"{self._base}/files/mkdir", json=body)))
+
+    async def move(self, source: str, target: str, *, overwrite: bool | None = None) -> models.FileInfo:
+        body = {"from": source, "to": target} | given(overwrite=overwrite)
+        return models.read(models.FileInfo, await self._http.json(Request("POST", f"{self._base}/files/move", json=body)))
+
+    async def remove(self, path: str, *, recursive: bool | None = None) -> None:
+        await self._http.send(Request("DELETE", f"{self._base}/files", query({"path": path, "recursive": recursive})))
+
+    async def _put(self, path: str, content: Any, mode: str | None, make_parents: bool | None, *, again: bool) -> int:
+        params = query({"path": path, "mode": mode, "make_parents": make_parents})
+        headers = {"Content-Type": "application/octet-stream"}
+        request = Request("PUT", f"{self._base}/files/content", params, headers=headers, again=again, answer_s=300.0)
+        return int((await self._http.send(request, content=content)).json()["size"])
+
+
+class AsyncWindows(AsyncPart):
+    """Windows of the desk."""
+
+    async def list(self) -> List[models.Window]:
+        return models.read(List[models.Window], (await self._http.json(get(f"{self._base}/windows")))["windows"])
+
+    async def wait(
+        self,
+        title: str | None = None,
+        *,
+        class_: str | None = None,
+        gone: bool | None = None,
+        strict: bool | None = None,
+        limit_ms: int = 10_000,
+    ) -> models.Window | None:
+        """Waits for a window by a part of its title or class (or, with `gone`, for its end)."""
+        body = given(title=title, gone=gone, strict=strict, limit_ms=limit_ms) | ({"class": class_} if class_ is not None else {})
+        request = Request("POST", f"{self._base}/windows/wait", json=body, again=True, answer_s=ANSWER_S + limit_ms / 1000)
+        window = (await self._http.json(request)).get("window")
+        return models.read(models.Window, window) if window else None
+
+    async def activate(self, window: models.Window | int) -> None:
+        await self.change(window, "activate")
+
+    async def close(self, window: models.Window | int) -> None:
+        await self.change(window, "close")
+
+    async def change(self, window: models.Window | int, change: str) -> None:
+        """`activate`, `close`, `minimize`, `maximize`, … as the desk's API names them."""
+        await self._http.send(Request("POST", f"{self._base}/windows/{_window(window)}/{part(change)}"))
+
+    async def place(
+        self,
+        window: models.Window | int,
+        *,
+        x: int | None = None,
+        y: int | None = None,
+        width: int | None = None,
+        height: int | None = None,
+    ) -> None:
+        body = given(x=x, y=y, width=width, height=height)
+        await self._http.send(Request("PUT", f"{self._base}/windows/{_window(window)}/area", json=body, again=True))
+
+
+class AsyncClipboard(AsyncPart):
+    """The clipboard of the desk."""
+
+    async def read(self) -> str:
+        return (await self.read_bytes()).decode("utf-8", "replace")
+
+    async def read_bytes(self, type: str | None = None, *, selection: str | None = None) -> bytes:
+        return (await self._http.send(get(f"{self._base}/clipboard", {"type": type, "selection": selection}))).content
+
+    async def types(self) -> List[str]:
+        types: List[str] = (await self._http.json(get(f"{self._base}/clipboard/types")))["types"]
+        return types
+
+    async def write(self, content: str | bytes, *, type: str = "text/plain", selection: str | None = None) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        params = query({"type": None if type == "text/plain" else type, "selection": selection})
+        headers = {"Content-Type": type if type.startswith("text/plain") else "application/octet-stream"}
+        await self._http.send(Request("PUT", f"{self._base}/clipboard", params, headers=headers, again=True), content=data)
+
+    async def clear(self) -> None:
+        await self._http.send(Request("DELETE", f"{self._base}/clipboard", again=True))
+
+
+class AsyncProcesses(AsyncPart):
+    """Programs of the desk."""
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float = 60.0,
+    ) -> models.RunResult:
+        body = _requests.run(command, cwd=cwd, env=env, stdin=stdin, timeout=timeout)
+        request = Request("POST", f"{self._base}/processes/run", json=body, answer_s=timeout + ANSWER_S)
+        return models.read(models.RunResult, await self._http.json(request))
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+    ) -> models.ProcessInfo:
+        """Starts a program in the background."""
+        body = _requests.command(command) | given(cwd=cwd, env=dict(env) if env else None)
+        return models.read(models.ProcessInfo, await self._http.json(Request("POST", f"{self._base}/processes", json=body)))
+
+    async def list(self) -> List[models.ProcessInfo]:
+        return models.read(List[models.ProcessInfo], (await self._http.json(get(f"{self._base}/processes")))["processes"])
+
+    async def get(self, process: models.ProcessInfo | int) -> models.ProcessInfo:
+        return models.read(models.ProcessInfo, await self._http.json(get(f"{self._base}/processes/{_process(process)}")))
+
+    async def output(self, process: models.ProcessInfo | int, *, follow: bool = True) -> AsyncIterator[tuple[str, str]]:
+        """What a program prints, as pairs of `stdout` or `stderr` and text; ends when the program does."""
+        path = f"{self._base}/processes/{_process(process)}/output"
+        parser = _requests.MessageParser()
+        async with self._http.stream(get(path, {"follow": follow}, answer_s=None)) as response:
+            async for line in response.aiter_lines():
+                message = parser.line(line)
+                if message is not None and message.event in ("stdout", "stderr"):
+                    yield message.event, json.loads(message.data)["data"]
+
+    async def end(self, process: models.ProcessInfo | int, *, grace_ms: int | None = None) -> models.ProcessInfo:
+        """Ends a program and everything that it started."""
+        request = Request("DELETE", f"{self._base}/processes/{_process(process)}", query({"grace_ms": grace_ms}))
+        return models.read(models.ProcessInfo, await self._http.json(request))
+
+
+def _window(window: models.Window | int) -> int:
+    return window.id if isinstance(window, models.Window) else window
+
+
+def _process(process: models.ProcessInfo | int) -> int:
+    return process.id if isinstance(process, models.ProcessInfo) else process
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := file.read(CHUNK):
+        yield piece
