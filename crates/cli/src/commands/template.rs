@@ -208,11 +208,11 @@ fn tell(built: &[TemplateInfo], json: bool) -> Outcome {
 /// Lets a fleet build a template, and shows the stages that it tells.
 pub(crate) async fn build_by(client: &Client, name: &str, quiet: bool) -> Outcome<()> {
     let bar = Building::new(name, quiet);
-    let last = client.events(i64::MAX - 1, None, 1).await.ok().and_then(|events| events.last().map(|event| event.number));
-    let mut events = client.follow(last, None);
+    let mut events = client.follow(None, None);
+    // Listened to before it begins; without its stages it is only less talkative.
+    let _ = events.open().await;
     let begins = format!("{name}: ");
     let stages = async {
-        // Without them it is only less talkative.
         while let Ok(event) = events.next().await {
             if let (true, Some(stage)) = (event.kind == "template", event.reason.strip_prefix(&begins)) {
                 bar.stage(stage);
