@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use x11rb::connection::Connection;
 use x11rb::protocol::Event;
-use x11rb::protocol::xproto::{
-    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt, CreateWindowAux, EventMask, Property, WindowClass,
-};
+use x11rb::protocol::xproto::{AtomEnum, ChangeWindowAttributesAux, ConnectionExt, EventMask, Property};
 use x11rb::rust_connection::RustConnection;
 
 /// What can be seen on the display.
@@ -22,8 +20,6 @@ pub(crate) struct Sight {
 
 /// For so long a display that went is looked for in haste.
 const HURRY: Duration = Duration::from_secs(10);
-/// A window manager that reads its events answers at once; one that does not by then is taken as it is.
-const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 
 /// Watches the display for as long as anybody looks, on a thread of its own. When the display goes,
 /// it waits for it to come back.
@@ -55,15 +51,8 @@ fn look(display: &Display, sight: &watch::Sender<Sight>) -> Result<()> {
     let supported = atom("_NET_SUPPORTED")?;
     let mask = ChangeWindowAttributesAux::new().event_mask(EventMask::PROPERTY_CHANGE | EventMask::SUBSTRUCTURE_NOTIFY);
     connection.change_window_attributes(root, &mask)?;
-    let mut known = None;
     loop {
         let window_manager = manager(&connection, root, check, supported)?;
-        if window_manager.is_some() && window_manager != known {
-            known = window_manager;
-            await_answer(&connection, root, supported)?;
-            continue;
-        }
-        known = window_manager;
         sight.send_if_modified(|seen| {
             let now = Sight { display: true, window_manager };
             std::mem::replace(seen, now) != now
@@ -83,33 +72,6 @@ fn look(display: &Display, sight: &watch::Sender<Sight>) -> Result<()> {
             }
         }
     }
-}
-
-/// Waits until the window manager has answered a question. Its properties tell that it has begun; openbox is still
-/// taking over windows then, and one that is mapped in this moment may stay unmanaged.
-fn await_answer(connection: &RustConnection, root: u32, supported: u32) -> Result<()> {
-    let question = connection.intern_atom(false, b"_NET_REQUEST_FRAME_EXTENTS")?.reply()?.atom;
-    let list = connection.get_property(false, root, supported, AtomEnum::ATOM, 0, 1024)?.reply()?;
-    if !list.value32().is_some_and(|mut atoms| atoms.any(|atom| atom == question)) {
-        return Ok(());
-    }
-    let window = connection.generate_id()?;
-    let wanted = CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE);
-    connection.create_window(0, window, root, 0, 0, 1, 1, 0, WindowClass::INPUT_OUTPUT, 0, &wanted)?;
-    let message = ClientMessageEvent::new(32, window, question, [0u32; 5]);
-    connection.send_event(false, root, EventMask::SUBSTRUCTURE_REDIRECT | EventMask::SUBSTRUCTURE_NOTIFY, message)?;
-    connection.flush()?;
-    let end = Instant::now() + ANSWER_LIMIT;
-    while Instant::now() < end {
-        match connection.poll_for_event()? {
-            Some(Event::PropertyNotify(e)) if e.window == window => break,
-            // The manager is looked up again after this, so no event of its coming or going is missed.
-            Some(_) => {}
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-    connection.destroy_window(window)?;
-    Ok(())
 }
 
 /// The window of the window manager. One that died leaves the property behind, but not the window.
