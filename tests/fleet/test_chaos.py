@@ -95,7 +95,7 @@ def test_a_full_disk():
             chaos.judge(fleet, accounts, errors=True)
             for broken in client.desks.list(state="error"):
                 assert broken.info.reason, broken
-            fresh = client.desks.create(served.TEMPLATE, resources=chaos.SMALL)
+            fresh = client.desks.create(served.TEMPLATE, resources=chaos.SMALL, queue=60)  # the fleet measures the disk every few seconds
             assert fresh.screenshot()
     finally:
         if subprocess.run(["umount", data], check=False).returncode == 0:
