@@ -2,6 +2,9 @@
 
 use crate::refusal::{Refusal, Result};
 
+/// What only whoever keeps a desk may ask of it: it would lose its callers, and we the desk.
+const KEEPERS: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
+
 /// A place in a desk, with the rest of the address as the client wrote it (nothing decoded, so nothing can change its meaning).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -35,6 +38,11 @@ impl Target {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
             _ => Err(Refusal::invalid(format!("`{}` is no port: they go from 1 to 65535", port.escape_default()))),
         });
+        if port.is_none() && KEEPERS.contains(&path.as_str()) {
+            return Err(Refusal::not_found(
+                "a desk is saved by `POST /v1/desks/{id}/snapshot`, and copied by `POST /v1/desks/{id}/fork`",
+            ));
+        }
         let path = match query {
             Some(query) => format!("{path}?{query}"),
             None => path,
@@ -67,6 +75,14 @@ fn decoded(text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_for_keepers_is_not_passed_on() {
+        for path in ["/v1/desks/d-1/freeze", "/v1/desks/d-1/thaw", "/osworld/d-1/v1/freeze", "/osworld/d-1/v1/thaw"] {
+            assert!(Target::read(path, Some("a=b")).is_err(), "{path}");
+        }
+        assert!(Target::read("/v1/desks/d-1/ports/80/v1/freeze", None).is_ok());
+    }
 
     #[test]
     fn addresses_lead_into_desks() {
