@@ -117,8 +117,9 @@ impl Pools {
 }
 
 impl Engine {
-    /// The pool that can serve a request, if there is one. Counts a miss if there is one that can't.
-    pub(crate) fn pool_for(&self, request: &NewDesk, provider: &str) -> Option<String> {
+    /// The pool that can serve a request, if there is one. Counts a miss if there is one that can't. `network`: whether the
+    /// provider's desks have one, and so the pool's.
+    pub(crate) fn pool_for(&self, request: &NewDesk, provider: &str, network: bool) -> Option<String> {
         let template = request.template.as_deref().unwrap_or(&self.config.template);
         if request.snapshot.is_some() {
             return None;
@@ -130,7 +131,7 @@ impl Engine {
             && request.env.is_empty()
             && request.screen.is_none_or(|s| s == self.config.screen)
             && request.vnc_password.is_none()
-            && request.network.is_none();
+            && request.network.is_none_or(|n| n == network);
         if !plain {
             self.pools.missed(template);
             return None;

@@ -20,6 +20,10 @@ use tokio::time::Instant;
 
 /// Answers about a desk are small.
 const LARGEST_ANSWER: usize = 1 << 20;
+/// A desk's own name of its socket, beside the one by which it is reached.
+pub(crate) const OWN_NAME: &str = "server.sock";
+/// How long a desk that is being saved is waited for. It takes a fraction of a second, and more with gigabytes of memory.
+const SAVING: Duration = Duration::from_secs(30);
 /// Pauses between two looks at a desk that starts: it takes 150 ms, so a look each few is worth it.
 const LOOK: Duration = Duration::from_millis(4);
 
@@ -130,7 +134,17 @@ impl Address {
 /// to a socket of the host there. This way a path may also be longer than a system's address.
 async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     use rustix::fs::{FileType, Mode, OFlags};
-    let socket = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let open = || rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let end = Instant::now() + SAVING;
+    let socket = loop {
+        match open() {
+            // While a desk is saved with its memory, its socket has lost this name and kept its own.
+            Err(rustix::io::Errno::NOENT) if path.with_file_name(OWN_NAME).exists() && Instant::now() < end => {
+                tokio::time::sleep(LOOK).await;
+            }
+            socket => break socket?,
+        }
+    };
     if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
         return Err(io::Error::other(format!("{} is not a socket", path.display())));
     }

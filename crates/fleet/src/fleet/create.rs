@@ -171,7 +171,7 @@ impl Fleet {
             disk_mib: 0,
         };
 
-        if let Some(pool) = engine.pool_for(&request, provider.name()) {
+        if let Some(pool) = engine.pool_for(&request, provider.name(), capabilities.network) {
             let place = engine.admit(wanted.clone(), queue).await?;
             let once = idempotency.map(|key| (scope.clone(), key.to_owned()));
             let claim = claim(Arc::clone(engine), place, who.clone(), project.clone(), pool.clone(), request.clone(), once);

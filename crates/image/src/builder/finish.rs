@@ -64,6 +64,11 @@ sed -i 's#//[^/@ ]*@#//#' "$tree"/etc/apt/sources.list "$tree"/etc/apt/sources.l
 sed -i 's/^\([^:]*:[^:]*\):[0-9]*:/\1:1:/' "$tree/etc/shadow"
 find "$tree" -xdev \( -path "$tree/proc" -o -path "$tree/sys" -o -path "$tree/dev" \) -prune \
   -o -newermt "@$begun" -print0 | xargs -0 -r touch -h -d "@$epoch"
+# The fonts' caches know their directories by their times, which were only settled above: an old cache costs every program a scan.
+if [ -x "$tree/usr/bin/fc-cache" ]; then
+  chroot "$tree" /usr/bin/fc-cache -sf >&2
+  find "$tree/var/cache/fontconfig" "$tree/var/cache" -maxdepth 1 -newermt "@$begun" -print0 | xargs -0 -r touch -h -d "@$epoch"
+fi
 "#;
 
 /// Returns the script, and writes the files that it puts into the tree.

@@ -80,7 +80,8 @@ async fn an_engine_that_is_away(data: &Path) {
         let error = docker.create(&spec("d-away"), &progress).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        assert!(!docker.capabilities().await.memory_limit);
+        // It may come back: nothing is refused for good because of it.
+        assert!(docker.capabilities().await.memory_limit);
         let checks = docker.check().await;
         assert!(!checks[0].good && checks[0].fix.is_some());
     }

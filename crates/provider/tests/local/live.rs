@@ -380,8 +380,15 @@ async fn a_desk_that_was_left_without_a_door_gets_it_back() {
     let place = Place::new().await;
     let source = place.desk("d-source").await;
     std::fs::remove_file(source.socket()).unwrap();
-    assert!(place.again().list().await.unwrap()[0].running);
-    assert_eq!(source.sh("echo here").await.text, "here");
+    // Whoever comes meanwhile waits.
+    let waiting = source.sh("echo here");
+    let mending = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        place.again().list().await.unwrap()
+    };
+    let (output, found) = tokio::join!(waiting, mending);
+    assert!(found[0].running);
+    assert_eq!(output.text, "here");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The server's own name of its socket, in the desk's directory `run`.
-pub(crate) const SOCKET: &str = "server.sock";
+pub(crate) const SOCKET: &str = crate::door::OWN_NAME;
 /// By which everybody reaches it.
 pub(crate) const DOOR: &str = "desk.sock";
 /// Answers come at once; requests of others get half a second to end before.
