@@ -74,7 +74,11 @@ impl Machine {
     fn start(directory: &Path, name: &str, more: &[&str], size: Option<&str>) -> Self {
         let overlay = directory.join(format!("{name}.qcow2"));
         let mut create = Command::new("qemu-img");
-        create.args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"]).arg(directory.join("bare.qcow2")).arg(&overlay).args(size);
+        create
+            .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+            .arg(directory.join("bare.qcow2"))
+            .arg(&overlay)
+            .args(size);
         assert!(create.status().expect("qemu-utils is installed").success());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let control = directory.join(format!("{name}.qmp"));
@@ -132,7 +136,8 @@ impl Machine {
         let mut control = UnixStream::connect(&self.control).unwrap();
         control.write_all(b"{\"execute\":\"qmp_capabilities\"}{\"execute\":\"system_powerdown\"}").unwrap();
         // The greeting, and an answer to each; then it is done.
-        let answers = BufReader::new(&control).lines().take(3).filter(|line| line.as_ref().is_ok_and(|line| line.contains("return")));
+        let answers =
+            BufReader::new(&control).lines().take(3).filter(|line| line.as_ref().is_ok_and(|line| line.contains("return")));
         assert!(answers.count() >= 1);
     }
 

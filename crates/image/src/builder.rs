@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use host::suite as host_suite;
 pub use progress::share;
-pub(crate) use room::{disk_size, remove_tree};
+pub(crate) use room::{disk_size, enough_for, remove_tree};
 
 /// What to build, and where.
 pub(crate) struct Job<'a> {

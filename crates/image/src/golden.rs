@@ -17,7 +17,7 @@ mod loader;
 mod times;
 mod tool;
 
-use crate::builder::{disk_size, remove_tree};
+use crate::builder::{disk_size, enough_for, remove_tree};
 use crate::{Error, Library, Result, Template, digest};
 use filesystem::{Extra, Home};
 pub use info::{Boot, DiskInfo, KernelInfo};
@@ -101,9 +101,7 @@ impl Disk {
         copy_sparse(&self.path(), to).map_err(|e| fail(to, e))?;
         let mut info = self.info.clone();
         info.disk = to.file_name().map_or_else(|| info.disk.clone(), |name| name.to_string_lossy().into_owned());
-        for (from, name, end) in
-            [(self.kernel(), &mut info.kernel.file, "kernel"), (self.initrd(), &mut info.initrd, "initrd")]
-        {
+        for (from, name, end) in [(self.kernel(), &mut info.kernel.file, "kernel"), (self.initrd(), &mut info.initrd, "initrd")] {
             let path = beside(end);
             std::fs::copy(&from, &path).map_err(|e| fail(&path, e))?;
             *name = format!("{stem}.{end}");
@@ -128,7 +126,8 @@ impl Library {
         let debs = self.store().debs();
         let chosen = kernel::choose(&debs).await?;
         let size = size(&rootfs.path, wish)?;
-        let mut plan = Plan { template: &template, tree: &rootfs.path, rootfs: &rootfs.digest, wish, chosen, size, digest: String::new() };
+        let mut plan =
+            Plan { template: &template, tree: &rootfs.path, rootfs: &rootfs.digest, wish, chosen, size, digest: String::new() };
         plan.digest = plan.digest()?;
         if let Some(disk) = self.find_disk(&plan.digest) {
             return Ok(disk);
@@ -137,6 +136,9 @@ impl Library {
         if let Some(disk) = self.find_disk(&plan.digest) {
             return Ok(disk);
         }
+        // The raw disk, and for a while the other format beside it.
+        let needs = 2 * (disk_size(&rootfs.path) + LEAST_ROOM);
+        enough_for(place.path(), needs, "a disk")?;
         let made = place.path().join("disk");
         std::fs::create_dir(&made).map_err(|e| Error::Failed(format!("{}: {e}", made.display())))?;
         plan.build(place.path(), &made, &debs, &stage).await?;
@@ -190,9 +192,22 @@ impl Plan<'_> {
         let (kernel, shell) = (&self.chosen.kernel, &self.chosen.shell);
         let boot = info::boot_settings(self.template)?;
         let binary = digest_of(&self.wish.binary)?;
+        let loader = loader::digest()?;
         for part in [
-            RECIPE, self.rootfs, &binary, format, &size, &kernel.name, &kernel.version, &shell.version, &boot,
-            initrd::SCRIPT, loader::SCRIPT, info::COMMAND_LINE, info::DIRECT_COMMAND_LINE,
+            RECIPE,
+            self.rootfs,
+            &binary,
+            format,
+            &size,
+            &kernel.name,
+            &kernel.version,
+            &shell.version,
+            &boot,
+            &loader,
+            initrd::SCRIPT,
+            loader::SCRIPT,
+            info::COMMAND_LINE,
+            info::DIRECT_COMMAND_LINE,
         ] {
             hash.update(format!("{}\n{part}", part.len()));
         }

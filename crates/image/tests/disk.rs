@@ -107,6 +107,7 @@ fn sound(disk: &Disk) {
 /// The files that differ between the trees of two disks, for the message.
 fn differences(disks: &[Disk]) -> String {
     let tree = |disk: &Disk| disk.directory.join("../../rootfs").join(&disk.info.rootfs);
-    let compared = Command::new("diff").args(["-rq", "--no-dereference"]).args([tree(&disks[0]), tree(&disks[1])]).output().unwrap();
+    let compared =
+        Command::new("diff").args(["-rq", "--no-dereference"]).args([tree(&disks[0]), tree(&disks[1])]).output().unwrap();
     String::from_utf8_lossy(&compared.stdout).into_owned()
 }

@@ -135,7 +135,11 @@ struct Answer {
 
 impl Answer {
     fn read(message: &[u8], number: u32) -> Option<Self> {
-        if message.len() < HEAD + 4 || message[0] != 2 || message[4..8] != number.to_be_bytes() || message[HEAD..HEAD + 4] != COOKIE {
+        if message.len() < HEAD + 4
+            || message[0] != 2
+            || message[4..8] != number.to_be_bytes()
+            || message[HEAD..HEAD + 4] != COOKIE
+        {
             return None;
         }
         let mut answer = Self {
@@ -206,7 +210,13 @@ fn hardware_address(card: &str) -> io::Result<[u8; 6]> {
 fn bind_to_card(socket: &UdpSocket, card: &str) -> io::Result<()> {
     // SAFETY: the name outlives the call, and its length is told.
     let done = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, card.as_ptr().cast(), card.len() as libc::socklen_t)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            card.as_ptr().cast(),
+            card.len() as libc::socklen_t,
+        )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -229,9 +239,8 @@ fn packets(card: &str) -> io::Result<OwnedFd> {
     address.sll_protocol = kind;
     address.sll_ifindex = index.trim().parse().map_err(io::Error::other)?;
     // SAFETY: the address outlives the call, and its length is told.
-    let done = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
-    };
+    let done =
+        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t) };
     if done == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -271,8 +280,8 @@ mod tests {
     #[test]
     fn an_offer_becomes_a_lease() {
         let message = answer(&[
-            53, 1, 2, 0, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 2, 2, 6, 8, 10, 0, 2, 3, 8, 8, 8, 8, 26, 2, 5, 180, 51, 4, 0, 0, 1, 0, 54, 4, 10,
-            0, 2, 2, 255,
+            53, 1, 2, 0, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 2, 2, 6, 8, 10, 0, 2, 3, 8, 8, 8, 8, 26, 2, 5, 180, 51, 4, 0, 0, 1,
+            0, 54, 4, 10, 0, 2, 2, 255,
         ]);
         let read = Answer::read(&message, 7).unwrap();
         assert_eq!((read.kind, read.server), (OFFER, Some(Ipv4Addr::new(10, 0, 2, 2))));

@@ -74,7 +74,12 @@ fn try_to_grow() -> std::io::Result<Option<u64>> {
         number: 1,
         names: [0; 128],
     };
-    let call = PartitionCall { operation: RESIZE_PARTITION, flags: 0, length: size_of::<Partition>() as libc::c_int, data: &raw mut partition };
+    let call = PartitionCall {
+        operation: RESIZE_PARTITION,
+        flags: 0,
+        length: size_of::<Partition>() as libc::c_int,
+        data: &raw mut partition,
+    };
     // SAFETY: the structures are those of the kernel and outlive the call.
     if unsafe { libc::ioctl(disk.as_raw_fd(), BLKPG, &raw const call) } != 0 {
         return Err(std::io::Error::last_os_error());

@@ -65,7 +65,8 @@ pub(super) fn set_up(asked: Option<&str>) -> Network {
 fn configure(card: &str, asked: Option<&str>) -> io::Result<Lease> {
     up(card)?;
     if let Some(text) = asked {
-        let lease = parse(text).ok_or_else(|| io::Error::other(format!("hotdesk.net={text} is not ADDRESS/LENGTH,GATEWAY,RESOLVER")))?;
+        let lease =
+            parse(text).ok_or_else(|| io::Error::other(format!("hotdesk.net={text} is not ADDRESS/LENGTH,GATEWAY,RESOLVER")))?;
         apply(card, &lease)?;
         return Ok(lease);
     }

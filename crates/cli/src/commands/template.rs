@@ -211,7 +211,10 @@ fn show(args: &ShowArgs) -> Outcome {
         (Some(digest), Some(bytes)) => format!("# built: {digest}, {}\n", size(bytes)),
         _ => format!("# not built yet: hotdesk template build {}\n", args.name),
     };
-    Ok(print(crate::text::safe_lines(&(state + &text)).as_bytes()))
+    let disks = library.disks().into_iter().filter(|disk| disk.info.template == args.name);
+    let disks: String =
+        disks.map(|disk| format!("# disk: {}, {}\n", disk.path().display(), size(disk.info.size_bytes))).collect();
+    Ok(print(crate::text::safe_lines(&(state + &disks + &text)).as_bytes()))
 }
 
 async fn build(args: BuildArgs) -> Outcome {

@@ -39,9 +39,9 @@ pub(super) async fn make(disk: &Path, bytes: u64, tree: &Path, extras: &[Extra],
     command.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0", "-O", FEATURES]);
     command.args(["-L", LABEL, "-U", UUID, "-i", &BYTES_PER_INODE.to_string(), "-J", &format!("size={JOURNAL}")]);
     let offset = FIRST_SECTOR * SECTOR;
-    command.arg("-E").arg(format!(
-        "offset={offset},hash_seed={HASH_SEED},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-    ));
+    command
+        .arg("-E")
+        .arg(format!("offset={offset},hash_seed={HASH_SEED},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0,nodiscard"));
     command.arg("-d").arg(tree).arg(disk).arg(format!("{}k", (bytes - offset) / 1024));
     tool::run(&mut command, "making the root file system").await?;
     complete(disk, offset, &script(tree, extras, (!root).then_some(home))?).await
@@ -50,7 +50,14 @@ pub(super) async fn make(disk: &Path, bytes: u64, tree: &Path, extras: &[Extra],
 /// In a user namespace of its own, where all files of the user are root's.
 fn as_root_of_nothing(tool_name: &str) -> Command {
     let mut command = tool::command("unshare");
-    command.args(["--user", "--map-root-user", "--", "env", &format!("PATH={}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()), tool_name]);
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--",
+        "env",
+        &format!("PATH={}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()),
+        tool_name,
+    ]);
     command
 }
 
@@ -90,9 +97,11 @@ async fn complete(disk: &Path, offset: u64, script: &str) -> Result<()> {
     // It ends well whatever happened; what went wrong it says after the command that it repeats.
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
-    let trouble = complained.lines().filter(|line| !line.starts_with("debugfs 1.")).chain(said.lines()).find(|line| {
-        !line.is_empty() && !line.starts_with("debugfs: ") && !line.starts_with("Allocated inode: ")
-    });
+    let trouble = complained
+        .lines()
+        .filter(|line| !line.starts_with("debugfs 1."))
+        .chain(said.lines())
+        .find(|line| !line.is_empty() && !line.starts_with("debugfs: ") && !line.starts_with("Allocated inode: "));
     match trouble {
         None if output.status.success() => Ok(()),
         None => Err(Error::Failed(format!("debugfs failed: {}", output.status))),

@@ -47,8 +47,7 @@ const LINK: u32 = 0o120777;
 
 /// The archive, not compressed: an emulated processor needs longer to unpack it than to read it.
 pub(super) fn archive(parts: &Parts) -> Result<Vec<u8>> {
-    let shell =
-        std::fs::read(&parts.shell).map_err(|e| Error::Failed(format!("{}: {e}", parts.shell.display())))?;
+    let shell = std::fs::read(&parts.shell).map_err(|e| Error::Failed(format!("{}: {e}", parts.shell.display())))?;
     let mut archive = Archive::default();
     for directory in ["bin", "dev", "modules", "proc", "root", "sys"] {
         archive.add(directory, DIRECTORY, b"");

@@ -9,6 +9,7 @@
 
 use super::{FIRST_SECTOR, SECTOR, tool};
 use crate::{Error, Result};
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -27,6 +28,17 @@ const ACTIVE: u8 = 0x80;
 const LINUX: u8 = 0x83;
 /// Says "beyond what cylinders can count": all who read this count sectors.
 const NO_CYLINDER: [u8; 3] = [0xfe, 0xff, 0xff];
+
+/// Names the boot loader's parts.
+pub(super) fn digest() -> Result<String> {
+    let modules = MODULES.map(|name| format!("{name}.mod"));
+    let mut hash = Sha256::new();
+    for name in ["boot.img", "diskboot.img", "kernel.img"].into_iter().chain(modules.iter().map(String::as_str)) {
+        let path = Path::new(tool::LOADER_PARTS).join(name);
+        hash.update(std::fs::read(&path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?);
+    }
+    Ok(crate::digest::hex(&hash.finalize()))
+}
 
 /// GRUB's core for a kernel's command line.
 pub(super) async fn core(work: &Path, command_line: &str) -> Result<Vec<u8>> {

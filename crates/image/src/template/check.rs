@@ -25,9 +25,12 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
     {
         return Err(format!("`{suite}` is not the name of a suite"));
     }
-    let builds = !template.packages.is_empty() || !template.files.is_empty() || !template.python.is_empty() || !template.run.is_empty();
+    let builds =
+        !template.packages.is_empty() || !template.files.is_empty() || !template.python.is_empty() || !template.run.is_empty();
     if template.image.is_some() && (template.extends.is_some() || builds) {
-        return Err("`image` names a finished image; it can't be combined with `extends`, `packages`, `python`, `files` or `run`".into());
+        return Err(
+            "`image` names a finished image; it can't be combined with `extends`, `packages`, `python`, `files` or `run`".into(),
+        );
     }
     if let Some(image) = &template.image
         && !is_word(image, b"-._/:@")

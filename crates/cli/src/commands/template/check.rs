@@ -104,7 +104,9 @@ fn tell(checked: &[Checked], json: bool) -> Outcome {
     } else {
         for check in checked {
             out::line(&format!("{}  {}", if check.passed { "ok    " } else { "failed" }, safe(&check.what)));
-            check.output.lines().for_each(|line| drop(out::line(&format!("        {}", safe(line)))));
+            for line in check.output.lines() {
+                out::line(&format!("        {}", safe(line)));
+            }
         }
     }
     Ok(if checked.iter().all(|check| check.passed) { Exit::Success } else { Exit::Failure })
