@@ -75,16 +75,35 @@ fn script(tree: &Path, extras: &[Extra], home: Option<&Home<'_>>) -> Result<Stri
             let _ = writeln!(script, "sif {} {name} {value}", extra.path);
         }
     }
-    let Some(home) = home else { return Ok(script) };
-    let mut open = vec![tree.join(home.path.trim_start_matches('/'))];
-    while let Some(path) = open.pop() {
-        let inside = quote(&Path::new("/").join(path.strip_prefix(tree).unwrap_or(&path)))?;
-        let _ = writeln!(script, "sif {inside} uid {0}\nsif {inside} gid {0}", home.uid);
-        if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
-            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+    // Where others' file systems are mounted, a build can't settle times: these are still those of the build.
+    let mut unsettled = vec!["/".to_owned()];
+    for place in ["dev", "proc", "sys"] {
+        for path in below(&tree.join(place)).into_iter().filter(|path| path.symlink_metadata().is_ok()) {
+            unsettled.push(quote(&Path::new("/").join(path.strip_prefix(tree).unwrap_or(&path)))?);
         }
     }
+    for path in unsettled {
+        let _ = writeln!(script, "sif {path} mtime @{}", super::EPOCH);
+    }
+    let Some(home) = home else { return Ok(script) };
+    for path in below(&tree.join(home.path.trim_start_matches('/'))) {
+        let inside = quote(&Path::new("/").join(path.strip_prefix(tree).unwrap_or(&path)))?;
+        let _ = writeln!(script, "sif {inside} uid {0}\nsif {inside} gid {0}", home.uid);
+    }
     Ok(script)
+}
+
+/// A path and everything below it.
+fn below(path: &Path) -> Vec<PathBuf> {
+    let mut found = vec![path.to_path_buf()];
+    let mut next = 0;
+    while let Some(path) = found.get(next).cloned() {
+        if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
+            found.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+        next += 1;
+    }
+    found
 }
 
 async fn complete(disk: &Path, offset: u64, script: &str) -> Result<()> {

@@ -76,6 +76,10 @@ fn settle_inode(inode: &mut [u8], number: u64) {
     }
     // Made; and parts of seconds.
     if inode.len() >= 0x98 && u16_at(inode, 0x80) >= 0x18 {
+        // What the build made has whole seconds.
+        if written == (EPOCH as u32).to_le_bytes() {
+            inode[0x88..0x8c].fill(0);
+        }
         let parts: [u8; 4] = [inode[0x88], inode[0x89], inode[0x8a], inode[0x8b]];
         inode[0x90..0x94].copy_from_slice(&written);
         for field in [0x84, 0x8c, 0x94] {

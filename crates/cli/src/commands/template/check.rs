@@ -59,7 +59,7 @@ struct Checked {
 pub(super) async fn run(args: CheckArgs) -> Outcome {
     let template = library(&args.place, args.reach.data.as_deref())?.template(&args.name).map_err(|e| told(&e))?;
     let client = args.reach.client()?;
-    let waiting = Waiting::new(&format!("making a desk of {}", args.name), args.json);
+    let waiting = Waiting::new(&format!("checking {}", args.name), args.json);
     let mut wish = NewDesk { template: Some(args.name.clone()), provider: args.provider.clone(), ..NewDesk::default() };
     wish.policy.ttl_s = DESK_LIVES;
     let done = client.create_with(&wish, &Create { wait: steps::first_wait(false), ..Create::default() }).await;
