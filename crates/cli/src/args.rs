@@ -4,6 +4,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::budget::BudgetCommand;
 use crate::commands::costs::CostsArgs;
 use crate::commands::cp::CpArgs;
+use crate::commands::disk::DiskCommand;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::down::DownArgs;
 use crate::commands::env::EnvArgs;
@@ -64,6 +65,9 @@ pub(crate) enum Command {
     /// See what desks are made of, and build it
     #[command(subcommand)]
     Template(TemplateCommand),
+    /// Fetch disks of virtual machines, and bring them into shape
+    #[command(subcommand)]
+    Disk(DiskCommand),
 
     /// Make a desk
     New(Box<NewArgs>),
@@ -272,7 +276,7 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
+    ("This machine", &["up", "down", "serve", "template", "disk", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
     ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod costs;
 pub(crate) mod cp;
+pub(crate) mod disk;
 pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod env;

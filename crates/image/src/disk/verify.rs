@@ -68,7 +68,7 @@ pub fn verify(a: &Path, b: &Path, meter: &Meter) -> Result<Option<Difference>> {
 
 /// For formats that only QEMU reads.
 fn by_qemu(a: &str, b: &str, meter: &Meter) -> Result<Option<Difference>> {
-    let output = tools::run("qemu-img", &["compare", "-s", a, b], meter)?;
+    let output = tools::run("qemu-img", &["compare", a, b], meter)?;
     match output.code {
         Some(0) => Ok(None),
         Some(1) => {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What one request asks for. Larger ones lose more when a fetch is killed, smaller ones cost round trips.
-pub(super) const SEGMENT: u64 = 8 << 20;
+pub(super) const SEGMENT: u64 = 4 << 20;
 /// With little room, so much may be on the disk that was not unpacked yet.
 pub(super) const WINDOW: u64 = 128 << 20;
 /// A stopped job is noticed this soon.

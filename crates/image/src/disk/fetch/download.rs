@@ -154,8 +154,10 @@ pub(super) async fn stream(
         {
             let _ = first.send(head.clone());
         }
-        part.write_all_at(&data, done).map_err(|e| at(Path::new("the download"), &e))?;
+        write(&part, &data, done)?;
         done += data.len() as u64;
+        // Zeros were not written, but they are read.
+        part.set_len(done).map_err(|e| at(Path::new("the download"), &e))?;
         meter.add(data.len() as u64);
         arrival.reach(done);
     }
