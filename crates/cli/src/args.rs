@@ -29,6 +29,7 @@ use crate::commands::steps::StepArgs;
 use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::volume::VolumeCommand;
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{
@@ -118,6 +119,9 @@ pub(crate) enum Command {
     /// Keep desks ready
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Keep files that outlive desks
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Say who may use the fleet
     #[command(subcommand)]
     Key(KeyCommand),
@@ -279,7 +283,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["up", "down", "serve", "template", "disk", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
-    ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),
+    ("The fleet", &["env", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
 ];
 
 /// The command line with its overview.

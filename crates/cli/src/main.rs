@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(args),
         Command::Events(args) => commands::events::run(args),
         Command::Pool(command) => commands::pool::run(command),
+        Command::Volume(command) => commands::volume::run(command),
         Command::Key(command) => commands::key::run(command),
         Command::Budget(command) => commands::budget::run(command),
         Command::Costs(args) => commands::costs::run(args),

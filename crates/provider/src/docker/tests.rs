@@ -404,6 +404,7 @@ fn spec(id: &str) -> DeskSpec {
         network: true,
         vnc_password: Some(PASSWORD.into()),
         secret: SECRET.into(),
+        volumes: Vec::new(),
     }
 }
 
