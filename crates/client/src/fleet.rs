@@ -6,7 +6,8 @@ use crate::transport::Client;
 use crate::wire::Done;
 use crate::{Error, Result};
 use hotdesk_api::calls::{
-    AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, PoolList, SnapshotList, TemplateInfo, TemplateList, VolumeList,
+    AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, PoolList, SnapshotList, TemplateInfo, TemplateList,
+    VolumeList,
 };
 use hotdesk_api::desk::{Event, NewDesk, Snapshot, State};
 use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, NewVolume, Pool, PoolSpec, Volume};

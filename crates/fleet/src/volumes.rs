@@ -114,7 +114,10 @@ impl Fleet {
                 let directory = engine.volume_directory(&volume.id);
                 let removed = tokio::task::spawn_blocking(move || discard(&directory)).await;
                 if !matches!(removed, Ok(Ok(()))) {
-                    tracing::warn!(volume = volume.id, "the files of a deleted volume could not be removed; its directory is left");
+                    tracing::warn!(
+                        volume = volume.id,
+                        "the files of a deleted volume could not be removed; its directory is left"
+                    );
                 }
                 engine.tell("volume", None, Some(&volume.project), format!("volume {} was deleted", volume.name), &by).await;
                 Ok(())
@@ -207,7 +210,9 @@ pub(crate) fn check_mounts(mounts: &[VolumeMount]) -> Result<()> {
             return bad(format!("a volume can't be mounted at {at}: {reserved} is the desk's own"));
         }
         if SYSTEM.contains(&trimmed) {
-            return bad(format!("a volume can't be mounted at {at}: it would hide the system's files; choose a directory below it"));
+            return bad(format!(
+                "a volume can't be mounted at {at}: it would hide the system's files; choose a directory below it"
+            ));
         }
         for other in &taken {
             if below(other) || other.strip_prefix(trimmed).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {

@@ -78,14 +78,7 @@ async fn list(args: LsArgs) -> Outcome {
     let mut rows = Rows::new(&["NAME", "ID", "PROJECT", "AGE", "USE", "?DESKS"]);
     for volume in volumes {
         let how = if volume.exclusive { "one desk" } else { "shared" };
-        rows.push([
-            volume.name,
-            volume.id,
-            volume.project,
-            ago(&volume.created_at),
-            how.to_owned(),
-            volume.desks.join(", "),
-        ]);
+        rows.push([volume.name, volume.id, volume.project, ago(&volume.created_at), how.to_owned(), volume.desks.join(", ")]);
     }
     Ok(rows.print())
 }

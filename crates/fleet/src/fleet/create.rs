@@ -345,7 +345,7 @@ async fn claim(
 }
 
 /// Whose desk it will be.
-pub(super) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
+pub(crate) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
     match (&who.scope, asked) {
         (Scope::Admin, Some(crate::pools::PROJECT)) => {
             Err(Error::Invalid(format!("the project {} is the fleet's own; choose another one", crate::pools::PROJECT)))

@@ -37,7 +37,10 @@ async fn a_volume_is_made_used_and_deleted() {
     assert_eq!(fleet.volume(&p, "models").await.unwrap().desks.len(), 2);
     assert_eq!(fleet.volumes(&p).await.unwrap().len(), 1);
     assert!(matches!(fleet.volume(&member("r"), &volume.id).await, Err(Error::NotFound { .. })));
-    assert!(matches!(fleet.create(&member("r"), with(&volume.id, "/m"), None).await, Err(Error::NotFound { what: "volume", .. })));
+    assert!(matches!(
+        fleet.create(&member("r"), with(&volume.id, "/m"), None).await,
+        Err(Error::NotFound { what: "volume", .. })
+    ));
 
     let refused = fleet.delete_volume(&p, "models").await.unwrap_err();
     assert!(matches!(&refused, Error::Conflict(why) if why.contains("is mounted in")), "{refused}");

@@ -116,7 +116,9 @@ fn look(path: PathBuf, said: Option<Format>) -> Result<Link> {
     let format = match said {
         // Bytes that a guest wrote into a raw disk are never taken for a header.
         Some(Format::Raw) => Format::Raw,
-        Some(format) if format != found => return Err(invalid(&path, &format!("it is {}, not {}", found.driver(), format.driver()))),
+        Some(format) if format != found => {
+            return Err(invalid(&path, &format!("it is {}, not {}", found.driver(), format.driver())));
+        }
         _ => found,
     };
     let header = match format {
@@ -161,7 +163,9 @@ fn detect(head: &[u8]) -> Result<Format, &'static str> {
 fn vmdk(head: &[u8]) -> Result<(), &'static str> {
     let number = |at: usize| head.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
     let (capacity, descriptor, size) = (number(12), number(28), number(36));
-    let (Some(capacity), Some(descriptor), Some(size)) = (capacity, descriptor, size) else { return Err("it is cut off within its header") };
+    let (Some(capacity), Some(descriptor), Some(size)) = (capacity, descriptor, size) else {
+        return Err("it is cut off within its header");
+    };
     if capacity == 0 {
         return Err("it is a VMDK descriptor, which names other files; convert it to one file");
     }

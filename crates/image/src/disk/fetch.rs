@@ -139,7 +139,8 @@ impl Job {
         let part = open_part(&part_path)?;
         let mut state =
             State { url: self.url.clone(), validator: http.validator.clone(), from: self.plan.from, length, done: String::new() };
-        let old = State::read(&state_path).filter(|old| old.fits(&state) && part.metadata().is_ok_and(|data| data.len() == length));
+        let old =
+            State::read(&state_path).filter(|old| old.fits(&state) && part.metadata().is_ok_and(|data| data.len() == length));
         state.done = old.map(|old| old.done).unwrap_or_default();
         let leftovers = Leftovers { part: part_path.clone(), state: state_path.clone() };
         let resumed = Arrival::segments(length, &state.done, false).bytes();
@@ -246,7 +247,9 @@ impl Job {
         let result = self.streamed(response, part, &part_path).await;
         leftovers.settle(false);
         let (size, sha256) = result.map_err(|e| match e {
-            Error::Failed(why) => Error::Failed(format!("{}: {why}; this server does not let a fetch go on where it was", self.url)),
+            Error::Failed(why) => {
+                Error::Failed(format!("{}: {why}; this server does not let a fetch go on where it was", self.url))
+            }
             other => other,
         })?;
         Ok(Fetched { path: self.output, size, resumed: 0, sha256 })
@@ -415,5 +418,9 @@ fn name(remote: &Remote) -> Result<String> {
     let last = remote.url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
     let plain = [".zip", ".gz", ".zst", ".gzip", ".zstd"].iter().find_map(|ending| last.strip_suffix(ending)).unwrap_or(last);
     let usable = !plain.is_empty() && !plain.starts_with('.') && !plain.contains(['/', '%', '\\']);
-    if usable { Ok(plain.to_owned()) } else { Err(Error::Invalid(format!("{}: it has no name for a file; -o gives one", remote.url))) }
+    if usable {
+        Ok(plain.to_owned())
+    } else {
+        Err(Error::Invalid(format!("{}: it has no name for a file; -o gives one", remote.url)))
+    }
 }

@@ -19,7 +19,13 @@ const MOMENT: Duration = Duration::from_millis(20);
 
 /// Adds a layer that hides free blocks to a chain of files. The layer's file lasts as long as the guard that is returned.
 /// Also returns what is to be told about file systems that were left alone.
-pub(crate) fn hide(links: Vec<Link>, size: u64, output: &Path, starts: &[u64], meter: &Meter) -> Result<(Chain, Unfinished, Vec<String>)> {
+pub(crate) fn hide(
+    links: Vec<Link>,
+    size: u64,
+    output: &Path,
+    starts: &[u64],
+    meter: &Meter,
+) -> Result<(Chain, Unfinished, Vec<String>)> {
     let overlay = Unfinished::beside(output, "free")?;
     Writer::new(overlay.create()?, size, None).finish().map_err(|e| at(overlay.path(), &e))?;
     let mut notes = Vec::new();

@@ -20,19 +20,25 @@ pub fn join(directory: &Path, output: &Path, format: Format, meter: &Meter) -> R
     if source.size() != manifest.virtual_size {
         return Err(invalid(directory, "the manifest's size is not that of the disk"));
     }
+    let needed = match format {
+        Format::Qcow2 => manifest.size(),
+        Format::Raw => data(&source, meter)?,
+        other => return Err(Error::Invalid(format!("{} is not written here: raw and qcow2 are", other.driver()))),
+    };
+    room(home(output), needed)?;
     meter.begin("writing", source.size());
-    match format {
-        Format::Qcow2 => {
-            room(home(output), manifest.size())?;
-            qcow2(&source, output, meter)
-        }
-        Format::Raw => {
-            // Compressed data never becomes smaller when it is unpacked; a better bound is not known beforehand.
-            room(home(output), manifest.size())?;
-            raw(&source, output, meter)
-        }
-        other => Err(Error::Invalid(format!("{} is not written here: raw and qcow2 are", other.driver()))),
+    if format == Format::Raw { raw(&source, output, meter) } else { qcow2(&source, output, meter) }
+}
+
+/// Bytes of the disk that are stored.
+fn data(source: &Source, meter: &Meter) -> Result<u64> {
+    let (mut clusters, mut position) = (0, 0);
+    while let Some(found) = if position < source.size() { source.next_data(position)? } else { None } {
+        meter.check()?;
+        clusters += 1;
+        position = (found / CLUSTER + 1) * CLUSTER;
     }
+    Ok(clusters * CLUSTER)
 }
 
 /// Parts are there, whole and unchanged.
@@ -91,10 +97,16 @@ fn raw(source: &Source, output: &Path, meter: &Meter) -> Result<()> {
             Ok((!is_zero(&buffer)).then_some(buffer))
         })
     };
-    pipeline::run(size, meter, |from| source.next_data(from), make, |cluster, data| {
-        file.write_all_at(&data, cluster * CLUSTER).map_err(|e| at(output, &e))?;
-        Ok(true)
-    })?;
+    pipeline::run(
+        size,
+        meter,
+        |from| source.next_data(from),
+        make,
+        |cluster, data| {
+            file.write_all_at(&data, cluster * CLUSTER).map_err(|e| at(output, &e))?;
+            Ok(true)
+        },
+    )?;
     file.sync_data().map_err(|e| at(output, &e))?;
     guard.finish(output)
 }

@@ -3,7 +3,7 @@
 
 use super::chain::{args_of, check_safe};
 use super::source::Source;
-use super::{Meter, Unfinished, absent, free, home, join, partitions, room, tools};
+use super::{Meter, Unfinished, absent, free, home, join, partitions, room, split, tools};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
@@ -27,8 +27,7 @@ pub fn shrink(input: &Path, output: &Path, free_space: bool, meter: &Meter) -> R
     let before = links.iter().filter_map(|link| link.file.metadata().ok()).map(|data| data.blocks() * 512).sum();
     let mut notes = Vec::new();
     if links.iter().all(|link| link.format.native()) {
-        // Compression only makes it smaller; a little for tables.
-        notes = native(input, links, output, free_space, before, meter)?;
+        notes = native(input, links, output, free_space, meter)?;
     } else {
         if free_space {
             notes.push("free space was not looked for: shrink the result once more for that".into());
@@ -48,16 +47,15 @@ pub fn shrink(input: &Path, output: &Path, free_space: bool, meter: &Meter) -> R
     Ok(Shrunk { before, after, notes })
 }
 
-fn native(input: &Path, links: super::Chain, output: &Path, free_space: bool, before: u64, meter: &Meter) -> Result<Vec<String>> {
+fn native(input: &Path, links: super::Chain, output: &Path, free_space: bool, meter: &Meter) -> Result<Vec<String>> {
     let source = Source::of(links)?;
-    // The sum of what is there now is a bound: compression only makes it smaller. A tenth is what desktops come to at best.
-    room(home(output), before / 10)?;
     let mut notes = Vec::new();
     let starts = if free_space { partitions::ext(&source)? } else { Vec::new() };
     if free_space && starts.is_empty() {
         notes.push("there is no ext file system on it whose free space could be left out".into());
     }
     if starts.is_empty() {
+        room(home(output), split::estimate(&source, input, meter)?)?;
         meter.begin("writing", source.size());
         join::qcow2(&source, output, meter)?;
         return Ok(notes);
@@ -66,12 +64,14 @@ fn native(input: &Path, links: super::Chain, output: &Path, free_space: bool, be
         Ok((chain, _overlay, told)) => {
             notes.extend(told);
             let hidden = Source::of(chain)?;
+            room(home(output), split::estimate(&hidden, input, meter)?)?;
             meter.begin("writing", hidden.size());
             join::qcow2(&hidden, output, meter)?;
         }
         Err(e) => {
             meter.check()?;
             notes.push(format!("free space was kept, zeros were not: {e}"));
+            room(home(output), split::estimate(&source, input, meter)?)?;
             meter.begin("writing", source.size());
             join::qcow2(&source, output, meter)?;
         }

@@ -150,7 +150,9 @@ async fn what_is_wrong_is_told_and_nothing_is_left() {
     let mut damaged = zip.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0xff;
-    let several = kit.zip("z = zipfile.ZipFile(sys.argv[1], 'w', 8)\nz.writestr('a.img', 'x' * 999)\nz.writestr('b.img', 'y' * 999)\nz.close()");
+    let several = kit.zip(
+        "z = zipfile.ZipFile(sys.argv[1], 'w', 8)\nz.writestr('a.img', 'x' * 999)\nz.writestr('b.img', 'y' * 999)\nz.close()",
+    );
     let none = kit.zip("z = zipfile.ZipFile(sys.argv[1], 'w', 8)\nz.writestr('a.txt', 'x')\nz.writestr('b.txt', 'y')\nz.close()");
     let server = Server::start([
         ("cut.zip", half(&zip)),

@@ -23,7 +23,9 @@ fn refused(path: &Path) -> String {
 fn files_of_the_machine_stay_closed() {
     let place = place();
     let path = join(&place, "evil.qcow2");
-    for backing in ["/etc/passwd", "../../etc/passwd", "nbd://127.0.0.1:1/x", "json:{\"driver\":\"raw\",\"file\":\"/etc/passwd\"}"] {
+    for backing in
+        ["/etc/passwd", "../../etc/passwd", "nbd://127.0.0.1:1/x", "json:{\"driver\":\"raw\",\"file\":\"/etc/passwd\"}"]
+    {
         qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing, text(&path), "64M"]);
         let why = refused(&path);
         assert!(why.contains("same directory") || why.contains("no protocols"), "{backing}: {why}");
@@ -34,7 +36,8 @@ fn files_of_the_machine_stay_closed() {
     assert!(refused(&path).contains("its data is in another file"));
     // A descriptor that names files, and one that hides as a disk.
     let vmdk = join(&place, "evil.vmdk");
-    std::fs::write(&vmdk, "# Disk DescriptorFile\nversion=1\ncreateType=\"monolithicFlat\"\nRW 1 FLAT \"/etc/passwd\" 0\n").unwrap();
+    std::fs::write(&vmdk, "# Disk DescriptorFile\nversion=1\ncreateType=\"monolithicFlat\"\nRW 1 FLAT \"/etc/passwd\" 0\n")
+        .unwrap();
     assert!(refused(&vmdk).contains("names other files"));
 }
 

@@ -19,7 +19,9 @@ async fn a_volume_outlives_its_desks() {
     let (progress, _) = Progress::new();
     let first = with(place.spec("d-first"), &place, "/data/models", |_| ());
     let desk = place.create(&first).await;
-    let out = desk.sh("echo precious > /data/models/file; mkdir /data/models/sub; stat -c '%U %a' /data/models /data/models/file").await;
+    let out = desk
+        .sh("echo precious > /data/models/file; mkdir /data/models/sub; stat -c '%U %a' /data/models /data/models/file")
+        .await;
     assert_eq!(out.text, "user 755\nuser 644");
     // Not by somebody who owns something on the host.
     let file = place.data().with_file_name("volume").join("file");

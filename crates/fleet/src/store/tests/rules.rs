@@ -315,7 +315,8 @@ async fn small_things_come_back(database: Database) {
     };
     assert!(store.add_volume(&volume).await.unwrap());
     let (same_name, other) = (("v-2", "p"), ("v-3", "q"));
-    let like = |(id, project): (&str, &str)| hotdesk_api::fleet::Volume { id: id.into(), project: project.into(), ..volume.clone() };
+    let like =
+        |(id, project): (&str, &str)| hotdesk_api::fleet::Volume { id: id.into(), project: project.into(), ..volume.clone() };
     assert!(!store.add_volume(&like(same_name)).await.unwrap(), "a name is taken once in a project");
     assert!(store.add_volume(&like(other)).await.unwrap());
     assert_eq!(store.volumes().await.unwrap(), [volume.clone(), like(other)]);

@@ -234,6 +234,7 @@ impl State {
 
     /// Whether what was fetched then is a part of what is wanted now.
     pub(super) fn fits(&self, now: &Self) -> bool {
-        now.validator.is_some() && (&self.url, &self.validator, self.from, self.length) == (&now.url, &now.validator, now.from, now.length)
+        now.validator.is_some()
+            && (&self.url, &self.validator, self.from, self.length) == (&now.url, &now.validator, now.from, now.length)
     }
 }

@@ -25,7 +25,10 @@ pub(super) struct Remote {
 }
 
 pub(super) enum Kind {
-    File { file: Arc<File>, path: PathBuf },
+    File {
+        file: Arc<File>,
+        path: PathBuf,
+    },
     /// Any part can be asked for.
     Ranges(Http),
     /// Only the whole, and it is on its way already.
@@ -162,7 +165,9 @@ impl Http {
         let response = self.ask(from, length).await.map_err(|e| Trouble::Passing(text(&e)))?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => match range(response.headers()) {
-                Some((start, _)) if start != from => Err(Trouble::Final("the server sent another part than was asked for".into())),
+                Some((start, _)) if start != from => {
+                    Err(Trouble::Final("the server sent another part than was asked for".into()))
+                }
                 Some((_, Some(now))) if now != size => Err(Trouble::Changed),
                 Some(_) => Ok(response),
                 None => Err(Trouble::Final("the server does not say which part it sends".into())),
@@ -170,7 +175,11 @@ impl Http {
             StatusCode::OK if self.validator.is_some() => Err(Trouble::Changed),
             StatusCode::OK => Err(Trouble::Final("the server stopped to send parts".into())),
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(Trouble::Changed),
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT => {
+            status
+                if status.is_server_error()
+                    || status == StatusCode::TOO_MANY_REQUESTS
+                    || status == StatusCode::REQUEST_TIMEOUT =>
+            {
                 Err(Trouble::Passing(format!("the server answered {status}")))
             }
             status => Err(Trouble::Final(format!("the server answered {status}"))),

@@ -19,9 +19,14 @@ pub(super) enum Packing {
     Gzip,
     Zstd,
     /// A file in an archive whose place is known.
-    Entry { entry: zip::Entry, at: u64 },
+    Entry {
+        entry: zip::Entry,
+        at: u64,
+    },
     /// An archive that is read from its beginning.
-    Zip { wanted: Option<String> },
+    Zip {
+        wanted: Option<String>,
+    },
 }
 
 impl Packing {

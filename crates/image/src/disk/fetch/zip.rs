@@ -88,9 +88,9 @@ enum Place {
 
 /// Where the list of files is, from the last bytes of an archive.
 fn end(tail: &[u8]) -> Option<Place> {
-    let at = (0..tail.len().checked_sub(21)?).rev().find(|at| {
-        u32_at(tail, *at) == END && at + 22 + usize::from(u16_at(tail, at + 20)) <= tail.len()
-    })?;
+    let at = (0..tail.len().checked_sub(21)?)
+        .rev()
+        .find(|at| u32_at(tail, *at) == END && at + 22 + usize::from(u16_at(tail, at + 20)) <= tail.len())?;
     let (size, list) = (u64::from(u32_at(tail, at + 12)), u64::from(u32_at(tail, at + 16)));
     if size != ELSEWHERE && list != ELSEWHERE {
         return Some(Place::List { at: list, size });

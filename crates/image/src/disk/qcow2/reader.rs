@@ -25,7 +25,10 @@ pub(crate) enum Place {
     Zero,
     /// Bytes at this offset of the file.
     Plain(u64),
-    Compressed { offset: u64, length: u64 },
+    Compressed {
+        offset: u64,
+        length: u64,
+    },
 }
 
 impl Reader {

@@ -36,7 +36,8 @@ fn tree(volume: &VolumePlace, ids: Ids, shift: Option<BorrowedFd<'_>>) -> Outcom
     }
     change(tree.as_fd(), attributes.into(), None).step(what)?;
     if let Some(users) = shift {
-        change(tree.as_fd(), MOUNT_ATTR_IDMAP.into(), Some(users)).step(|| format!("shift the owners of the volume {}", volume.name))?;
+        change(tree.as_fd(), MOUNT_ATTR_IDMAP.into(), Some(users))
+            .step(|| format!("shift the owners of the volume {}", volume.name))?;
     }
     Ok(tree)
 }
