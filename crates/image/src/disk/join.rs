@@ -1,6 +1,6 @@
 //! One file out of a split disk.
 
-use super::chain::Format;
+use super::chain::{Format, check_safe};
 use super::pipeline;
 use super::qcow2::writer::{CLUSTER, Writer};
 use super::source::{Source, is_zero};
@@ -16,7 +16,12 @@ pub fn join(directory: &Path, output: &Path, format: Format, meter: &Meter) -> R
     absent(output)?;
     let manifest = Manifest::read(directory)?;
     check(directory, &manifest, meter)?;
-    let source = Source::open(&manifest.open_path(directory))?;
+    let links = check_safe(&manifest.open_path(directory))?;
+    let names = links.iter().rev().map(|link| link.path.file_name().unwrap_or_default().to_string_lossy());
+    if !names.eq(manifest.parts.iter().map(|part| part.file.as_str())) {
+        return Err(invalid(directory, "its parts are chained in another way than the manifest says"));
+    }
+    let source = Source::of(links)?;
     if source.size() != manifest.virtual_size {
         return Err(invalid(directory, "the manifest's size is not that of the disk"));
     }

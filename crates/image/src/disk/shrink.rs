@@ -3,7 +3,7 @@
 
 use super::chain::{args_of, check_safe};
 use super::source::Source;
-use super::{Meter, Unfinished, absent, free, home, join, partitions, room, split, tools};
+use super::{Chain, Meter, Unfinished, absent, free, home, join, partitions, room, split, tools};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
@@ -47,34 +47,29 @@ pub fn shrink(input: &Path, output: &Path, free_space: bool, meter: &Meter) -> R
     Ok(Shrunk { before, after, notes })
 }
 
-fn native(input: &Path, links: super::Chain, output: &Path, free_space: bool, meter: &Meter) -> Result<Vec<String>> {
+fn native(input: &Path, links: Chain, output: &Path, free_space: bool, meter: &Meter) -> Result<Vec<String>> {
     let source = Source::of(links)?;
-    let mut notes = Vec::new();
     let starts = if free_space { partitions::ext(&source)? } else { Vec::new() };
-    if free_space && starts.is_empty() {
-        notes.push("there is no ext file system on it whose free space could be left out".into());
-    }
     if starts.is_empty() {
-        room(home(output), split::estimate(&source, input, meter)?)?;
-        meter.begin("writing", source.size());
-        join::qcow2(&source, output, meter)?;
-        return Ok(notes);
+        write(&source, input, output, meter)?;
+        let note = "there is no ext file system on it whose free space could be left out".to_owned();
+        return Ok(if free_space { vec![note] } else { Vec::new() });
     }
     match free::hide(check_safe(input)?, source.size(), output, &starts, meter) {
-        Ok((chain, _overlay, told)) => {
-            notes.extend(told);
-            let hidden = Source::of(chain)?;
-            room(home(output), split::estimate(&hidden, input, meter)?)?;
-            meter.begin("writing", hidden.size());
-            join::qcow2(&hidden, output, meter)?;
+        Ok((chain, _overlay, notes)) => {
+            write(&Source::of(chain)?, input, output, meter)?;
+            Ok(notes)
         }
         Err(e) => {
             meter.check()?;
-            notes.push(format!("free space was kept, zeros were not: {e}"));
-            room(home(output), split::estimate(&source, input, meter)?)?;
-            meter.begin("writing", source.size());
-            join::qcow2(&source, output, meter)?;
+            write(&source, input, output, meter)?;
+            Ok(vec![format!("free space was kept, zeros were not: {e}")])
         }
     }
-    Ok(notes)
+}
+
+fn write(source: &Source, input: &Path, output: &Path, meter: &Meter) -> Result<()> {
+    room(home(output), split::estimate(source, input, meter)?)?;
+    meter.begin("writing", source.size());
+    join::qcow2(source, output, meter)
 }

@@ -98,6 +98,7 @@ pub fn split(input: &Path, directory: &Path, max: u64, meter: &Meter) -> Result<
 
 fn into(source: &Source, input: &Path, directory: &Path, max: u64, meter: &Meter) -> Result<Manifest> {
     super::absent(&directory.join(MANIFEST))?;
+    remove_remains(directory);
     let expected = estimate(source, input, meter)?;
     room(directory, expected)?;
     let count = expected.div_ceil(max).max(1);
@@ -119,6 +120,16 @@ fn into(source: &Source, input: &Path, directory: &Path, max: u64, meter: &Meter
     parts.open()?;
     parts.close(source.size())?;
     parts.finish()
+}
+
+/// What a killed one left.
+fn remove_remains(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".part-") && name.ends_with(".qcow2.partial") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// About how large a disk becomes, from a sample.

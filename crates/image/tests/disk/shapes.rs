@@ -163,6 +163,22 @@ fn limits_are_told_and_nothing_is_left() {
     disk::split(&raw, &parts, 8 * MIB, &stopped).unwrap_err();
     disk::shrink(&raw, &join(&place, "small.qcow2"), false, &stopped).unwrap_err();
     assert_eq!(names(place.path()), ["disk.raw"]);
+    // Stopped on the way.
+    let midway = std::sync::Arc::new(meter());
+    let watched = midway.clone();
+    let stopper = std::thread::spawn(move || {
+        while watched.progress().0 < 8 * MIB || watched.stage() != "writing parts" {
+            std::thread::yield_now();
+        }
+        watched.stop();
+    });
+    let stopped = disk::split(&raw, &parts, 8 * MIB, &midway);
+    stopper.join().unwrap();
+    match stopped {
+        Err(_) => assert_eq!(names(place.path()), ["disk.raw"]),
+        // It was faster.
+        Ok(_) => std::fs::remove_dir_all(&parts).unwrap(),
+    }
     // An empty disk is one part.
     let empty = join(&place, "empty.raw");
     File::create(&empty).unwrap().set_len(10 << 30).unwrap();

@@ -81,6 +81,9 @@ impl Arrival {
     /// The next segment that nobody has: where it begins and how long it is. `Wait` means that the reader is far behind.
     pub(super) fn take(&self) -> Take {
         let mut inner = self.lock();
+        if let Some(why) = &inner.failed {
+            return Take::Failed(why.clone());
+        }
         let Some(index) = inner.segments.iter().position(|(taken, _)| !taken) else { return Take::Nothing };
         let from = index as u64 * SEGMENT;
         if self.frugal && from > inner.consumed + WINDOW {
@@ -164,9 +167,15 @@ impl Arrival {
 }
 
 pub(super) enum Take {
-    Segment { index: usize, from: u64, length: u64 },
+    Segment {
+        index: usize,
+        from: u64,
+        length: u64,
+    },
     Wait,
     Nothing,
+    /// Nobody needs more.
+    Failed(String),
 }
 
 /// Reads bytes as they arrive, and knows their digest at the end.

@@ -47,6 +47,7 @@ pub(super) async fn ranges(
             let (index, from, length) = match arrival.take() {
                 Take::Segment { index, from, length } => (index, from, length),
                 Take::Nothing => return Ok(()),
+                Take::Failed(why) => return Err(Error::Failed(why)),
                 Take::Wait => {
                     meter.check()?;
                     tokio::time::sleep(MOMENT).await;

@@ -127,7 +127,7 @@ fn l1_fits(entries: u32, offset: u64, size: u64, cluster_bits: u32, extended: bo
     if u64::from(entries) < needed {
         return Err(format!("its first table has {entries} entries, and its size needs {needed}"));
     }
-    if entries > 0 && (offset % (1 << cluster_bits) != 0 || offset.checked_add(table).is_none_or(|end| end > length)) {
+    if entries > 0 && (!offset.is_multiple_of(1 << cluster_bits) || offset.checked_add(table).is_none_or(|end| end > length)) {
         return Err("its first table lies outside the file: it is cut off or damaged".into());
     }
     Ok(())
