@@ -9,6 +9,7 @@
 //!   IMAGES/rootfs/DIGEST.lock    the exact versions of its packages
 //!   IMAGES/inputs/INPUTS         the DIGEST that was built from these inputs: how a look-up is cheap
 //!   IMAGES/debs/                 downloaded packages, for the next build
+//!   IMAGES/oci/                  layers of OCI images (see [`oci`])
 //!   IMAGES/work/                 builds under way; what a dead one left there is removed at the next open
 //! ```
 //!
@@ -19,6 +20,7 @@ mod builder;
 mod digest;
 mod error;
 mod library;
+pub mod oci;
 mod packages;
 mod settings;
 mod template;

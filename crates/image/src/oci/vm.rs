@@ -1,0 +1,112 @@
+//! Images that run a virtual machine: QEMU on a small system, with `hotdesk vm` as the entrypoint.
+//!
+//! With a disk it is *bundled*: the disk is split into a chain of parts (see [`crate::disk`]), each of which becomes a layer as it is,
+//! so no layer is larger than the limit and nothing is put together again when it runs. Without one the disk comes as a volume, at
+//! `/vm/System.qcow2` or wherever `HOTDESK_DISK` says.
+
+use super::blob::Blob;
+use super::layer::{self, STORED_OVERHEAD};
+use super::tree::{Entry, Kind};
+use super::{Image, MOMENT_S, Making, Options, Own, PORT, Teller, apart, entry, layers, spec};
+use crate::{Error, Library, Result};
+use std::path::{Path, PathBuf};
+
+/// The template that VM images are made of.
+pub const VM_TEMPLATE: &str = "vm";
+/// Where the parts of a disk are inside an image, with their `manifest.json`.
+pub const PARTS: &str = "/vm-parts";
+/// What a list of parts is called beside them.
+const LIST: &str = "manifest.json";
+/// Larger lists are none.
+const LARGEST_LIST: u64 = 4 << 20;
+/// Places where a disk may be mounted, and where the machine's changes go; they belong to the user, so that either can also be a plain directory.
+const PLACES: [&str; 2] = ["vm", "storage"];
+/// What a guest serves besides its desk's server: its browser's debugging interface, its screen, its player.
+const GUEST_PORTS: [u16; 3] = [9222, 8006, 8080];
+
+impl Options {
+    /// How large a part of a disk may be to fit into a layer.
+    pub fn part_max(&self) -> u64 {
+        self.layer_max.saturating_sub(STORED_OVERHEAD)
+    }
+}
+
+impl Library {
+    /// The image of a virtual machine; the template [`VM_TEMPLATE`] must be built. `parts` is a directory with a disk that was split
+    /// into parts of at most [`Options::part_max`] bytes; it must stay until the image is written.
+    pub async fn oci_vm(
+        &self,
+        binary: &Path,
+        parts: Option<&Path>,
+        options: &Options,
+        stage: impl Fn(&str) + Send + Sync,
+    ) -> Result<Image> {
+        layers::check(options)?;
+        let making = Making::begin(self, VM_TEMPLATE, binary, options)?;
+        let parts = parts.map(Path::to_owned);
+        apart(&stage, move |tell| {
+            let (user, mut run) = (making.template.user.uid, making.run(&["vm"], std::iter::once(PORT).chain(GUEST_PORTS)));
+            let mine = |path: &&str| Entry { uid: user, gid: user, ..entry(path, Kind::Directory, 0o755) };
+            let mut own = Own { directories: PLACES.iter().map(mine).collect(), files: Vec::new() };
+            let mut more = Vec::new();
+            if let Some(parts) = parts {
+                let list = read_list(&parts)?;
+                run.labels.insert("hotdesk.disk".into(), spec::digest_of(&list));
+                more = part_layers(&parts, &making.options, tell)?;
+                own.directories.push(entry(inside(), Kind::Directory, 0o755));
+                let file = entry(&format!("{}/{LIST}", inside()), Kind::File { size: 0, more: Vec::new() }, 0o444);
+                own.files.push((file, list));
+            }
+            making.image(more, own, run, tell)
+        })
+        .await
+    }
+}
+
+
+fn inside() -> &'static str {
+    PARTS.trim_start_matches('/')
+}
+
+fn read_list(parts: &Path) -> Result<Vec<u8>> {
+    let path = parts.join(LIST);
+    let wrong = |e: &dyn std::fmt::Display| {
+        Error::Invalid(format!("{} is not a disk that was split: {}: {e}", parts.display(), path.display()))
+    };
+    let size = path.metadata().map_err(|e| wrong(&e))?.len();
+    if size > LARGEST_LIST {
+        return Err(wrong(&format!("{size} bytes are too many for a list of parts")));
+    }
+    std::fs::read(&path).map_err(|e| wrong(&e))
+}
+
+fn part_layers(parts: &Path, options: &Options, tell: &Teller) -> Result<Vec<Blob>> {
+    let fail = |e: std::io::Error| Error::Failed(format!("{} can't be read: {e}", parts.display()));
+    let mut files: Vec<PathBuf> = Vec::new();
+    for found in parts.read_dir().map_err(fail)? {
+        let path = found.map_err(fail)?.path();
+        if path.extension().is_some_and(|end| end == "qcow2") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Error::Invalid(format!("{} has no parts of a disk in it", parts.display())));
+    }
+    let directory = entry(inside(), Kind::Directory, 0o755);
+    let count = files.len();
+    let layers = files.into_iter().enumerate().map(|(number, file)| {
+        tell.say(|| format!("reading part {} of {count}", number + 1))?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let size = file.metadata().map_err(fail)?.len();
+        if size > options.part_max() {
+            return Err(Error::Invalid(format!(
+                "part `{name}` has {size} bytes, and a layer may have {}; split the disk into smaller parts",
+                options.layer_max
+            )));
+        }
+        let inside = Entry { time: MOMENT_S, ..entry(&format!("{}/{name}", inside()), Kind::File { size, more: Vec::new() }, 0o444) };
+        layers::below(layer::stored(std::slice::from_ref(&directory), &inside, file)?, options.layer_max, Some(&inside.path))
+    });
+    layers.collect()
+}
