@@ -8,7 +8,7 @@ use crate::{Error, PackageLock, Result, Template, digest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use store::Store;
+pub(crate) use store::Store;
 
 /// Names the directory of the user's templates.
 const TEMPLATES_VARIABLE: &str = "HOTDESK_TEMPLATES";
@@ -61,6 +61,11 @@ impl Library {
         self.store.directory()
     }
 
+    /// Where things are built and kept, for other kinds of results.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Names of all templates, built or not.
     pub fn names(&self) -> Vec<String> {
         let own = self.templates.iter().flat_map(std::fs::read_dir).flatten().flatten().filter_map(|entry| {
@@ -106,16 +111,18 @@ impl Library {
             return Ok(rootfs);
         }
         let begun = std::time::Instant::now();
-        let debs = self.store.debs();
-        let job = Job {
+        let (debs, wheels) = (self.store.debs(), self.store.directory().join("wheels"));
+        let mut job = Job {
             template: &plan.template,
             suite: &plan.suite,
             inputs: &plan.inputs,
             prescribed: plan.prescribed.as_ref(),
             work: place.path(),
             debs: &debs,
+            wheels: &wheels,
+            python: Vec::new(),
         };
-        let outcome = builder::build(&job, &stage).await;
+        let outcome = builder::build(&mut job, &stage).await;
         place.keep_log(name);
         let tree = outcome?;
         stage("putting it into place");

@@ -12,7 +12,7 @@ use crate::{places, reach};
 use clap::{Args, Subcommand};
 use hotdesk_api::calls::TemplateInfo;
 use hotdesk_client::Client;
-use hotdesk_image::Library;
+use hotdesk_image::{DiskFormat, DiskWish, Library};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -71,6 +71,9 @@ pub(crate) struct BuildArgs {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 
+    #[command(flatten)]
+    disk: DiskArgs,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -80,6 +83,39 @@ pub(crate) struct BuildArgs {
 
     #[command(flatten)]
     reach: Reach,
+}
+
+#[derive(Debug, Args)]
+struct DiskArgs {
+    /// What to make of it: a root file system for desks on this machine, a disk that boots by itself, or that disk as
+    /// Google's clouds import it
+    #[arg(long = "as", value_name = "KIND", default_value = "rootfs")]
+    kind: Kind,
+
+    /// The file of the disk; kernel, initrd and a description come beside it [default: among the built templates]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// How large the disk is for the machine that it is in; it takes only what is used [default: 8GiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_mebibytes)]
+    size: Option<u64>,
+
+    /// The format of the disk: `qcow2` or `raw`
+    #[arg(long, value_name = "FORMAT", default_value = "qcow2")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Rootfs,
+    Disk,
+    Gce,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Qcow2,
+    Raw,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +140,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
                 library.template(&args.name).map_err(|e| told(&e))?;
+                library.remove_disks(&args.name).map_err(|e| told(&e))?;
                 library.remove(&args.name).map_err(|e| told(&e))?;
                 Ok(out::line(&args.name))
             }
@@ -179,6 +216,12 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 async fn build(args: BuildArgs) -> Outcome {
+    if args.disk.kind != Kind::Rootfs {
+        return build_disk(args).await;
+    }
+    if args.disk.output.is_some() || args.disk.size.is_some() {
+        return Err(Failure::usage("--output and --size are for disks").hint("add --as disk"));
+    }
     if args.reach.url.is_some() {
         let client = args.reach.client()?;
         for name in &args.names {
@@ -193,6 +236,43 @@ async fn build(args: BuildArgs) -> Outcome {
         library.build(name, |stage| bar.stage(stage)).await.map_err(|e| told(&e).during(format!("{name} was not built")))?;
     }
     tell(&args.names.iter().map(|name| describe(&library, name)).collect::<Vec<_>>(), args.json)
+}
+
+/// A disk that boots by itself. Nobody else's machine can do that: the disk would lie there.
+async fn build_disk(args: BuildArgs) -> Outcome {
+    if args.reach.url.is_some() {
+        return Err(Failure::usage("disks are made on this machine; leave --url out"));
+    }
+    if args.disk.output.is_some() && args.names.len() > 1 {
+        return Err(Failure::usage("--output names one file, but there are several templates"));
+    }
+    let library = library(&args.place, args.reach.data.as_deref())?;
+    let format = match (args.disk.kind, args.disk.format) {
+        (Kind::Gce, _) => DiskFormat::Gce,
+        (_, Format::Raw) => DiskFormat::Raw,
+        (_, Format::Qcow2) => DiskFormat::Qcow2,
+    };
+    let binary = std::env::current_exe().map_err(|e| Failure::local(format!("this program can't be found: {e}")))?;
+    let wish = DiskWish { format, size: args.disk.size.map(|mebibytes| mebibytes << 20), binary };
+    let mut made = Vec::new();
+    for name in &args.names {
+        let bar = Building::new(name, args.json);
+        let failed = |e| told(&e).during(format!("the disk of {name} was not made"));
+        let disk = library.disk(name, &wish, |stage| bar.stage(stage)).await.map_err(failed)?;
+        let (path, info) = match &args.disk.output {
+            None => (disk.path(), disk.info.clone()),
+            Some(file) => {
+                bar.stage("copying it");
+                (file.clone(), disk.copy_to(file).map_err(failed)?)
+            }
+        };
+        drop(bar);
+        if !args.json {
+            out::line(&path.display().to_string());
+        }
+        made.push(json!({"path": path, "disk": info}));
+    }
+    if args.json { out::json(&made) } else { Ok(Exit::Success) }
 }
 
 fn tell(built: &[TemplateInfo], json: bool) -> Outcome {
