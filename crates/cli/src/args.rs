@@ -12,6 +12,7 @@ use crate::commands::exec::ExecArgs;
 use crate::commands::extend::ExtendArgs;
 use crate::commands::fork::ForkArgs;
 use crate::commands::forward::ForwardArgs;
+use crate::commands::image::ImageCommand;
 use crate::commands::key::KeyCommand;
 use crate::commands::logs::LogsArgs;
 use crate::commands::ls::LsArgs;
@@ -64,6 +65,9 @@ pub(crate) enum Command {
     /// See what desks are made of, and build it
     #[command(subcommand)]
     Template(TemplateCommand),
+    /// Make images that run virtual machines, and push images
+    #[command(subcommand)]
+    Image(ImageCommand),
 
     /// Make a desk
     New(Box<NewArgs>),
@@ -275,7 +279,7 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
+    ("This machine", &["up", "down", "serve", "template", "image", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
     ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),

@@ -12,6 +12,7 @@ pub(crate) mod exec;
 pub(crate) mod extend;
 pub(crate) mod fork;
 pub(crate) mod forward;
+pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod logs;
 pub(crate) mod ls;

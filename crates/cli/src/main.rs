@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Down(args) => commands::down::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Template(command) => commands::template::run(command),
+        Command::Image(command) => commands::image::run(command),
         Command::New(args) => commands::new::run(*args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Shot(args) => commands::shot::run(args),

@@ -2,6 +2,8 @@
 //!
 //! Without `--url` these work on this machine's own templates, whether a fleet runs or not.
 
+pub(crate) mod oci;
+
 use crate::exit::{Exit, print};
 use crate::failure::{Failure, Outcome};
 use crate::out::{self, Rows};
@@ -24,6 +26,8 @@ pub(crate) enum TemplateCommand {
     Show(ShowArgs),
     /// Build templates, so that desks can start from them
     Build(BuildArgs),
+    /// Push a template to a registry, as an OCI image
+    Push(oci::PushArgs),
     /// Remove what was built of a template
     Rm(RmArgs),
 }
@@ -74,6 +78,9 @@ pub(crate) struct BuildArgs {
     #[command(flatten)]
     disk: DiskArgs,
 
+    #[command(flatten)]
+    oci: oci::PackArgs,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -87,12 +94,13 @@ pub(crate) struct BuildArgs {
 
 #[derive(Debug, Args)]
 struct DiskArgs {
-    /// What to make of it: a root file system for desks on this machine, a disk that boots by itself, or that disk as
-    /// Google's clouds import it
+    /// What to make of it: a root file system for desks on this machine, an OCI image for containers, a disk that boots by
+    /// itself, or that disk as Google's clouds import it
     #[arg(long = "as", value_name = "KIND", default_value = "rootfs")]
     kind: Kind,
 
-    /// The file of the disk; kernel, initrd and a description come beside it [default: among the built templates]
+    /// The file of the disk; kernel, initrd and a description come beside it [default: among the built templates]. Of an
+    /// OCI image: NAME.tar for docker load, a directory for an OCI layout, `-` for a pipe
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -108,6 +116,7 @@ struct DiskArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     Rootfs,
+    Oci,
     Disk,
     Gce,
 }
@@ -137,6 +146,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Ls(args) => list(args).await,
             TemplateCommand::Show(args) => show(&args),
             TemplateCommand::Build(args) => build(args).await,
+            TemplateCommand::Push(args) => oci::push(args).await,
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
                 library.template(&args.name).map_err(|e| told(&e))?;
@@ -148,12 +158,12 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
     })
 }
 
-fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
+pub(crate) fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
     let library = Library::open(places::images(place.images.as_deref())).map_err(|e| told(&e))?;
     Ok(library.with_templates(places::data(data).join("templates")))
 }
 
-fn told(error: &hotdesk_image::Error) -> Failure {
+pub(crate) fn told(error: &hotdesk_image::Error) -> Failure {
     use hotdesk_image::Error;
     let exit = match error {
         Error::Unknown { .. } => Exit::NotFound,
@@ -216,6 +226,12 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 async fn build(args: BuildArgs) -> Outcome {
+    if args.disk.kind == Kind::Oci {
+        return oci::build(args).await;
+    }
+    if args.oci.is_said() {
+        return Err(Failure::usage("--layer-max and --compression are for OCI images").hint("add --as oci"));
+    }
     if args.disk.kind != Kind::Rootfs {
         return build_disk(args).await;
     }
@@ -307,14 +323,19 @@ pub(crate) async fn build_by(client: &Client, name: &str, quiet: bool) -> Outcom
 }
 
 /// The progress of a build: its stage, and a bar while the stage can be counted.
-struct Building(Waiting);
+pub(crate) struct Building(Waiting);
 
 impl Building {
     fn new(name: &str, quiet: bool) -> Self {
-        Self(Waiting::steps(&format!("building {name}"), quiet))
+        Self::named(&format!("building {name}"), quiet)
     }
 
-    fn stage(&self, stage: &str) {
+    /// The same for something else.
+    pub(crate) fn named(what: &str, quiet: bool) -> Self {
+        Self(Waiting::steps(what, quiet))
+    }
+
+    pub(crate) fn stage(&self, stage: &str) {
         self.0.share(hotdesk_image::share(stage));
         self.0.stage(stage);
     }

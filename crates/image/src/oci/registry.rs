@@ -162,19 +162,4 @@ impl Image {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn references() {
-        let good = |text: &str| text.parse::<Reference>().unwrap();
-        assert_eq!(good("127.0.0.1:5000/a/b-c:1.2").to_string(), "127.0.0.1:5000/a/b-c:1.2");
-        assert_eq!(good("localhost/a").tag, "latest");
-        assert!(good("localhost:1/a").is_loopback() && good("127.1.2.3:5/a").is_loopback() && good("[::1]:5/a").is_loopback());
-        assert!(!good("registry.example/a").is_loopback());
-        for bad in ["base", "a/b", "x.example/", "x.example/A", "x.example/a:-", "x.example/a//b", "x.example/a@sha256:0", "h:x/a", "u@h.x/a"] {
-            let error = bad.parse::<Reference>().unwrap_err();
-            assert!(error.to_string().contains("HOST/NAME:TAG"), "{bad}: {error}");
-        }
-    }
-}
+mod tests;

@@ -68,7 +68,7 @@ fn inside() -> &'static str {
     PARTS.trim_start_matches('/')
 }
 
-fn read_list(parts: &Path) -> Result<Vec<u8>> {
+pub(super) fn read_list(parts: &Path) -> Result<Vec<u8>> {
     let path = parts.join(LIST);
     let wrong = |e: &dyn std::fmt::Display| {
         Error::Invalid(format!("{} is not a disk that was split: {}: {e}", parts.display(), path.display()))
@@ -80,7 +80,7 @@ fn read_list(parts: &Path) -> Result<Vec<u8>> {
     std::fs::read(&path).map_err(|e| wrong(&e))
 }
 
-fn part_layers(parts: &Path, options: &Options, tell: &Teller) -> Result<Vec<Blob>> {
+pub(super) fn part_layers(parts: &Path, options: &Options, tell: &Teller) -> Result<Vec<Blob>> {
     let fail = |e: std::io::Error| Error::Failed(format!("{} can't be read: {e}", parts.display()));
     let mut files: Vec<PathBuf> = Vec::new();
     for found in parts.read_dir().map_err(fail)? {

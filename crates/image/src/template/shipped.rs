@@ -2,7 +2,11 @@
 
 /// Name and text of each.
 pub(crate) const TEMPLATES: &[(&str, &str)] =
-    &[("bare", include_str!("../../../../templates/bare.toml")), ("base", include_str!("../../../../templates/base.toml"))];
+    &[
+        ("bare", include_str!("../../../../templates/bare.toml")),
+        ("base", include_str!("../../../../templates/base.toml")),
+        ("vm", include_str!("../../../../templates/vm.toml")),
+    ];
 
 #[cfg(test)]
 mod tests {
