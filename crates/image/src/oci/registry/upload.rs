@@ -9,7 +9,7 @@
 
 use super::super::blob::Blob;
 use super::Push;
-use super::session::{Session, Trouble, chain};
+use super::session::{Session, Trouble};
 use crate::{Error, Result};
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
