@@ -19,6 +19,7 @@
 
 mod builder;
 mod digest;
+pub mod disk;
 mod error;
 mod golden;
 mod library;
