@@ -68,7 +68,7 @@ pub struct Image {
     config: Blob,
     layers: Vec<Blob>,
     /// What its blobs are in, and what keeps them from being removed.
-    _rooms: Vec<Box<dyn Send + Sync>>,
+    rooms: Vec<Box<dyn Send + Sync>>,
 }
 
 impl std::fmt::Debug for Image {
@@ -188,7 +188,7 @@ impl Making {
             annotations: BTreeMap::new(),
         };
         let manifest = Blob::of_bytes(serde_json::to_vec(&manifest).map_err(text)?, spec::MANIFEST);
-        Ok(Image { manifest, config, layers, _rooms: vec![Box::new(room), Box::new(store)] })
+        Ok(Image { manifest, config, layers, rooms: vec![Box::new(room), Box::new(store)] })
     }
 
     /// The binary, the bill of materials, and what else is wanted.

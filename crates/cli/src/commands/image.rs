@@ -3,18 +3,12 @@
 use super::template::oci::{self, PackArgs, RegistryArgs};
 use super::template::{Building, Place, library, told};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::reach;
 use clap::{Args, Subcommand};
 use hotdesk_image::oci::registry::Reference;
 use hotdesk_image::oci::{Image, VM_TEMPLATE};
-use hotdesk_image::disk::{MANIFEST, Meter};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-/// How often is told how far a disk is split.
-const TELL: Duration = Duration::from_millis(200);
+use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
@@ -88,46 +82,11 @@ async fn vm(args: VmArgs) -> Outcome {
     let library = library(&args.place, args.data.as_deref())?;
     let options = args.pack.options();
     oci::built(&library, VM_TEMPLATE, args.json).await?;
-    let (parts, _room) = match &args.disk {
-        None => (None, None),
-        Some(split) if split.join(MANIFEST).is_file() => (Some(split.clone()), None),
-        Some(disk) => {
-            // Beside the library's other work, which has room for images.
-            let room = tempfile::tempdir_in(library.directory().join("work"))
-                .map_err(|e| Failure::local(format!("{} can't be written: {e}", library.directory().display())))?;
-            let parts = room.path().join("parts");
-            split(disk, &parts, options.part_max(), args.json).await?;
-            (Some(parts), Some(room))
-        }
-    };
     let stages = Building::named("making the image", args.json);
     let image = library
-        .oci_vm(&oci::binary()?, parts.as_deref(), &options, |stage| stages.stage(stage))
+        .oci_vm(&oci::binary()?, args.disk.as_deref(), &options, |stage| stages.stage(stage))
         .await
         .map_err(|e| told(&e).during("the image was not made"))?;
     drop(stages);
     oci::write(image, &args.output, VM_TEMPLATE, args.json).await
-}
-
-/// Splits a disk into parts that fit into layers.
-async fn split(disk: &Path, parts: &Path, most: u64, quiet: bool) -> Outcome<()> {
-    let bar = Building::named(&format!("splitting {}", disk.display()), quiet);
-    let meter = Arc::new(Meter::default());
-    let work = tokio::task::spawn_blocking({
-        let (disk, parts, meter) = (disk.to_owned(), parts.to_owned(), meter.clone());
-        move || hotdesk_image::disk::split(&disk, &parts, most, &meter)
-    });
-    let tell = async {
-        loop {
-            let (done, all) = meter.progress();
-            bar.stage(&format!("{} {} of {} MiB", meter.stage(), done >> 20, all >> 20));
-            tokio::time::sleep(TELL).await;
-        }
-    };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        () = tell => return Ok(()),
-    };
-    let outcome = outcome.map_err(|e| Failure::local(format!("the disk was not split: {e}")))?;
-    outcome.map(drop).map_err(|e| told(&e).during("the disk was not split"))
 }

@@ -152,7 +152,7 @@ impl Image {
             manifest: Blob::of_bytes(text, &manifest.media_type),
             config: blob(&manifest.config)?,
             layers: manifest.layers.iter().map(blob).collect::<Result<_>>()?,
-            _rooms: Vec::new(),
+            rooms: Vec::new(),
         })
     }
 

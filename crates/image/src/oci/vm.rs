@@ -6,17 +6,20 @@
 
 use super::blob::Blob;
 use super::layer::{self, STORED_OVERHEAD};
+use super::store::Store;
 use super::tree::{Entry, Kind};
 use super::{Image, MOMENT_S, Making, Options, Own, PORT, Teller, apart, entry, layers, spec};
+use crate::disk::{MANIFEST, Meter};
 use crate::{Error, Library, Result};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The template that VM images are made of.
 pub const VM_TEMPLATE: &str = "vm";
 /// Where the parts of a disk are inside an image, with their `manifest.json`.
 pub const PARTS: &str = "/vm-parts";
-/// What a list of parts is called beside them.
-const LIST: &str = "manifest.json";
+/// How often is looked whether a disk is split.
+const LOOK: Duration = Duration::from_millis(20);
 /// Larger lists are none.
 const LARGEST_LIST: u64 = 4 << 20;
 /// Places where a disk may be mounted, and where the machine's changes go; they belong to the user, so that either can also be a plain directory.
@@ -32,44 +35,64 @@ impl Options {
 }
 
 impl Library {
-    /// The image of a virtual machine; the template [`VM_TEMPLATE`] must be built. `parts` is a directory with a disk that was split
-    /// into parts of at most [`Options::part_max`] bytes; it must stay until the image is written.
+    /// The image of a virtual machine; the template [`VM_TEMPLATE`] must be built. `disk` goes inside: a file, or a directory with
+    /// a disk that was split into parts of at most [`Options::part_max`] bytes, which must stay until the image is written.
     pub async fn oci_vm(
         &self,
         binary: &Path,
-        parts: Option<&Path>,
+        disk: Option<&Path>,
         options: &Options,
         stage: impl Fn(&str) + Send + Sync,
     ) -> Result<Image> {
         layers::check(options)?;
         let making = Making::begin(self, VM_TEMPLATE, binary, options)?;
-        let parts = parts.map(Path::to_owned);
+        let disk = disk.map(Path::to_owned);
         apart(&stage, move |tell| {
             let (user, mut run) = (making.template.user.uid, making.run(&["vm"], std::iter::once(PORT).chain(GUEST_PORTS)));
             let mine = |path: &&str| Entry { uid: user, gid: user, ..entry(path, Kind::Directory, 0o755) };
             let mut own = Own { directories: PLACES.iter().map(mine).collect(), files: Vec::new() };
-            let mut more = Vec::new();
-            if let Some(parts) = parts {
-                let list = read_list(&parts)?;
-                run.labels.insert("hotdesk.disk".into(), spec::digest_of(&list));
-                more = part_layers(&parts, &making.options, tell)?;
-                own.directories.push(entry(inside(), Kind::Directory, 0o755));
-                let file = entry(&format!("{}/{LIST}", inside()), Kind::File { size: 0, more: Vec::new() }, 0o444);
-                own.files.push((file, list));
-            }
-            making.image(more, own, run, tell)
+            let Some(disk) = disk else { return making.image(Vec::new(), own, run, tell) };
+            let store = Store::open(&making.images)?;
+            let room = store.work()?;
+            let parts = match disk.join(MANIFEST).is_file() {
+                true => disk,
+                false => split(&disk, room.path(), &making.options, tell)?,
+            };
+            let list = read_list(&parts)?;
+            run.labels.insert("hotdesk.disk".into(), spec::digest_of(&list));
+            own.directories.push(entry(inside(), Kind::Directory, 0o755));
+            let file = entry(&format!("{}/{MANIFEST}", inside()), Kind::File { size: 0, more: Vec::new() }, 0o444);
+            own.files.push((file, list));
+            let mut image = making.image(part_layers(&parts, &making.options, tell)?, own, run, tell)?;
+            image.rooms.push(Box::new(room));
+            Ok(image)
         })
         .await
     }
 }
 
+fn split(disk: &Path, room: &Path, options: &Options, tell: &Teller) -> Result<PathBuf> {
+    let (parts, meter) = (room.join("parts"), Meter::default());
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| crate::disk::split(disk, &parts, options.part_max(), &meter));
+        while !work.is_finished() {
+            let (done, all) = meter.progress();
+            if tell.say(|| format!("splitting the disk {} of {} MiB", done >> 20, all >> 20)).is_err() {
+                meter.stop();
+            }
+            std::thread::sleep(LOOK);
+        }
+        work.join().unwrap_or_else(|_| Err(Error::Failed("the disk was not split".into())))
+    })?;
+    Ok(parts)
+}
 
 fn inside() -> &'static str {
     PARTS.trim_start_matches('/')
 }
 
 pub(super) fn read_list(parts: &Path) -> Result<Vec<u8>> {
-    let path = parts.join(LIST);
+    let path = parts.join(MANIFEST);
     let wrong = |e: &dyn std::fmt::Display| {
         Error::Invalid(format!("{} is not a disk that was split: {}: {e}", parts.display(), path.display()))
     };

@@ -117,7 +117,7 @@ fn image(layers: &[usize]) -> Image {
         annotations: Default::default(),
     };
     let manifest = Blob::of_bytes(serde_json::to_vec(&manifest).unwrap(), spec::MANIFEST);
-    Image { manifest, config, layers, _rooms: Vec::new() }
+    Image { manifest, config, layers, rooms: Vec::new() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
