@@ -225,7 +225,7 @@ impl File {
 /// The bytes of a file beside the template; never one above it.
 fn read_source(directory: Option<&Path>, source: &str) -> Result<Vec<u8>, String> {
     let Some(directory) = directory else {
-        return Err(format!("file source `{source}`: a shipped template has no files beside it"));
+        return shipped::file(source).ok_or_else(|| format!("file source `{source}`: no such file is shipped"));
     };
     let fail = |e: std::io::Error| format!("file source `{source}`: {e}");
     let directory = directory.canonicalize().map_err(fail)?;
@@ -271,7 +271,7 @@ mod tests {
             ("[[files]]\npath = '/etc/../x'\ncontent = ''", "`..`"),
             ("[[files]]\npath = '/etc/x'", "`content` or `source`"),
             ("[[files]]\npath = '/x'\ncontent = ''\nmode = '9'", "octal"),
-            ("[[files]]\npath = '/x'\nsource = 'y'", "no files beside it"),
+            ("[[files]]\npath = '/x'\nsource = 'y'", "no such file is shipped"),
             ("image = 'a/b:c'\npackages = ['x']", "`image`"),
             ("[user]\nuid = 0", "uid"),
             ("[user]\nname = 'A:b'", "name of a user"),

@@ -1,7 +1,9 @@
 //! `hotdesk template`: what desks are made of.
 //!
-//! Without `--url` these work on this machine's own templates, whether a fleet runs or not.
+//! Without `--url` these work on this machine's own templates, whether a fleet runs or not; only `check` needs one.
 
+mod check;
+mod disk;
 pub(crate) mod oci;
 
 use crate::exit::{Exit, print};
@@ -14,7 +16,7 @@ use crate::{places, reach};
 use clap::{Args, Subcommand};
 use hotdesk_api::calls::TemplateInfo;
 use hotdesk_client::Client;
-use hotdesk_image::{DiskFormat, DiskWish, Library};
+use hotdesk_image::Library;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -26,6 +28,8 @@ pub(crate) enum TemplateCommand {
     Show(ShowArgs),
     /// Build templates, so that desks can start from them
     Build(BuildArgs),
+    /// Try a template out: make a desk of it and run its checks there
+    Check(check::CheckArgs),
     /// Push a template to a registry, as an OCI image
     Push(oci::PushArgs),
     /// Remove what was built of a template
@@ -75,8 +79,16 @@ pub(crate) struct BuildArgs {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 
+    /// Use exactly the versions of packages that this file lists
+    #[arg(long, value_name = "FILE")]
+    locked: Option<PathBuf>,
+
+    /// Write the version of each package that was used to this file
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+
     #[command(flatten)]
-    disk: DiskArgs,
+    disk: disk::DiskArgs,
 
     #[command(flatten)]
     oci: oci::PackArgs,
@@ -90,41 +102,6 @@ pub(crate) struct BuildArgs {
 
     #[command(flatten)]
     reach: Reach,
-}
-
-#[derive(Debug, Args)]
-struct DiskArgs {
-    /// What to make of it: a root file system for desks on this machine, an OCI image for containers, a disk that boots by
-    /// itself, or that disk as Google's clouds import it
-    #[arg(long = "as", value_name = "KIND", default_value = "rootfs")]
-    kind: Kind,
-
-    /// The file of the disk; kernel, initrd and a description come beside it [default: among the built templates]. Of an
-    /// OCI image: NAME.tar for docker load, a directory for an OCI layout, `-` for a pipe
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-
-    /// How large the disk is for the machine that it is in; it takes only what is used [default: 8GiB]
-    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_mebibytes)]
-    size: Option<u64>,
-
-    /// The format of the disk: `qcow2` or `raw`
-    #[arg(long, value_name = "FORMAT", default_value = "qcow2")]
-    format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    Rootfs,
-    Oci,
-    Disk,
-    Gce,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Qcow2,
-    Raw,
 }
 
 #[derive(Debug, Args)]
@@ -146,6 +123,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Ls(args) => list(args).await,
             TemplateCommand::Show(args) => show(&args),
             TemplateCommand::Build(args) => build(args).await,
+            TemplateCommand::Check(args) => check::run(args).await,
             TemplateCommand::Push(args) => oci::push(args).await,
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
@@ -161,6 +139,24 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
 pub(crate) fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
     let library = Library::open(places::images(place.images.as_deref())).map_err(|e| told(&e))?;
     Ok(library.with_templates(places::data(data).join("templates")))
+}
+
+/// The library for a build, which may have been told the versions of packages.
+fn library_for(args: &BuildArgs) -> Outcome<Library> {
+    let library = library(&args.place, args.reach.data.as_deref())?;
+    if (args.locked.is_some() || args.lock.is_some()) && args.names.len() > 1 {
+        return Err(Failure::usage("--locked and --lock name the file of one template, but there are several"));
+    }
+    let (Some(file), Some(name)) = (&args.locked, args.names.first()) else { return Ok(library) };
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::usage(format!("{}: {e}", file.display())))?;
+    let lock = text.parse().map_err(|e| told(&e).during(format!("{} can't be used", file.display())))?;
+    Ok(library.with_lock(name, lock))
+}
+
+fn write_lock(library: &Library, args: &BuildArgs) -> Outcome<()> {
+    let (Some(file), Some(name)) = (&args.lock, args.names.first()) else { return Ok(()) };
+    let lock = library.lock(name).map_err(|e| told(&e))?;
+    std::fs::write(file, lock.to_string()).map_err(|e| Failure::local(format!("{}: {e}", file.display())))
 }
 
 pub(crate) fn told(error: &hotdesk_image::Error) -> Failure {
@@ -226,19 +222,19 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 async fn build(args: BuildArgs) -> Outcome {
-    if args.disk.kind == Kind::Oci {
+    if args.disk.is_oci() {
         return oci::build(args).await;
     }
     if args.oci.is_said() {
         return Err(Failure::usage("--layer-max and --compression are for OCI images").hint("add --as oci"));
     }
-    if args.disk.kind != Kind::Rootfs {
-        return build_disk(args).await;
-    }
-    if args.disk.output.is_some() || args.disk.size.is_some() {
-        return Err(Failure::usage("--output and --size are for disks").hint("add --as disk"));
+    if args.disk.wanted()? {
+        return disk::build(args).await;
     }
     if args.reach.url.is_some() {
+        if args.locked.is_some() || args.lock.is_some() {
+            return Err(Failure::usage("--locked and --lock work on this machine's own templates; leave --url out"));
+        }
         let client = args.reach.client()?;
         for name in &args.names {
             build_by(&client, name, args.json).await?;
@@ -246,49 +242,13 @@ async fn build(args: BuildArgs) -> Outcome {
         let built: Vec<_> = client.templates().await?.into_iter().filter(|one| args.names.contains(&one.name)).collect();
         return tell(&built, args.json);
     }
-    let library = library(&args.place, args.reach.data.as_deref())?;
+    let library = library_for(&args)?;
     for name in &args.names {
         let bar = Building::new(name, args.json);
         library.build(name, |stage| bar.stage(stage)).await.map_err(|e| told(&e).during(format!("{name} was not built")))?;
     }
+    write_lock(&library, &args)?;
     tell(&args.names.iter().map(|name| describe(&library, name)).collect::<Vec<_>>(), args.json)
-}
-
-/// A disk that boots by itself. Nobody else's machine can do that: the disk would lie there.
-async fn build_disk(args: BuildArgs) -> Outcome {
-    if args.reach.url.is_some() {
-        return Err(Failure::usage("disks are made on this machine; leave --url out"));
-    }
-    if args.disk.output.is_some() && args.names.len() > 1 {
-        return Err(Failure::usage("--output names one file, but there are several templates"));
-    }
-    let library = library(&args.place, args.reach.data.as_deref())?;
-    let format = match (args.disk.kind, args.disk.format) {
-        (Kind::Gce, _) => DiskFormat::Gce,
-        (_, Format::Raw) => DiskFormat::Raw,
-        (_, Format::Qcow2) => DiskFormat::Qcow2,
-    };
-    let binary = std::env::current_exe().map_err(|e| Failure::local(format!("this program can't be found: {e}")))?;
-    let wish = DiskWish { format, size: args.disk.size.map(|mebibytes| mebibytes << 20), binary };
-    let mut made = Vec::new();
-    for name in &args.names {
-        let bar = Building::new(name, args.json);
-        let failed = |e| told(&e).during(format!("the disk of {name} was not made"));
-        let disk = library.disk(name, &wish, |stage| bar.stage(stage)).await.map_err(failed)?;
-        let (path, info) = match &args.disk.output {
-            None => (disk.path(), disk.info.clone()),
-            Some(file) => {
-                bar.stage("copying it");
-                (file.clone(), disk.copy_to(file).map_err(failed)?)
-            }
-        };
-        drop(bar);
-        if !args.json {
-            out::line(&path.display().to_string());
-        }
-        made.push(json!({"path": path, "disk": info}));
-    }
-    if args.json { out::json(&made) } else { Ok(Exit::Success) }
 }
 
 fn tell(built: &[TemplateInfo], json: bool) -> Outcome {

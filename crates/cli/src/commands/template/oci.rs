@@ -1,6 +1,6 @@
 //! `hotdesk template build --as oci` and `hotdesk template push`: templates as OCI images.
 
-use super::{BuildArgs, Building, Place, library, told};
+use super::{BuildArgs, Building, Place, library, library_for, told, write_lock};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -102,8 +102,9 @@ pub(super) async fn build(args: BuildArgs) -> Outcome {
     let [name] = &args.names[..] else {
         return Err(Failure::usage("--output names one image, but there are several templates"));
     };
-    let library = library(&args.place, args.reach.data.as_deref())?;
+    let library = library_for(&args)?;
     let image = make(&library, name, &args.oci.options(), args.json).await?;
+    write_lock(&library, &args)?;
     write(image, output, name, args.json).await
 }
 
