@@ -158,7 +158,7 @@ impl Making {
         let tree_layers = layers.len();
         layers.extend(more);
         let room = store.work()?;
-        layers.push(layers::below(self.own_layer(room.path(), own, tell)?, self.options.layer_max, Some(Path::new(BINARY)))?);
+        layers.push(layers::below(self.own_layer(room.path(), own, tell)?, self.options.layer_max, Path::new(BINARY))?);
         let history = (0..layers.len()).map(|number| {
             let what = match number {
                 _ if number < tree_layers => format!("template {} {}", self.template.name, &self.rootfs.digest[..12]),

@@ -30,11 +30,11 @@ pub(super) fn write(root: &Path, owners: &Owners, options: &Options, directory: 
     let mut layers = Vec::new();
     let create = |number: usize| Layer::create(directory.join(format!("layer-{number}")), options.compression);
     let mut layer = create(0)?;
-    let mut done = 0;
+    let (mut done, mut last) = (0, Path::new(""));
     for entry in &entries {
         tell.say(|| format!("packing {} of {} MiB", done >> 20, all >> 20))?;
         if !layer.is_empty() && layer.written() + HELD + most(entry) > options.layer_max {
-            layers.push(below(layer.finish()?, options.layer_max, None)?);
+            layers.push(below(layer.finish()?, options.layer_max, last)?);
             if layers.len() >= MOST {
                 return Err(Error::Invalid(format!(
                     "with at most {} MiB a layer this would be more than {MOST} layers, and engines take no more than 127; \
@@ -61,16 +61,15 @@ pub(super) fn write(root: &Path, owners: &Owners, options: &Options, directory: 
         if layer.written() > options.layer_max {
             return Err(too_large(&entry.path, layer.written(), options.layer_max));
         }
-        done += size(entry);
+        (done, last) = (done + size(entry), &entry.path);
     }
-    let last = entries.last().map(|entry| entry.path.as_path());
     layers.push(below(layer.finish()?, options.layer_max, last)?);
     Ok(layers)
 }
 
-/// What the limit promises, looked at once more when it is written.
-pub(super) fn below(layer: Blob, limit: u64, of: Option<&Path>) -> Result<Blob> {
-    if layer.size <= limit { Ok(layer) } else { Err(too_large(of.unwrap_or(Path::new("")), layer.size, limit)) }
+/// What the limit promises, looked at once more when it is written. `last` is what went in last.
+pub(super) fn below(layer: Blob, limit: u64, last: &Path) -> Result<Blob> {
+    if layer.size <= limit { Ok(layer) } else { Err(too_large(last, layer.size, limit)) }
 }
 
 fn too_large(path: &Path, size: u64, limit: u64) -> Error {
