@@ -205,7 +205,9 @@ impl Making {
         }
         layer.file(&self.binary, &entry(BINARY, Kind::File { size: bin.len(), more: Vec::new() }, 0o755))?;
         layer.bytes(&entry(sbom::PLACE, Kind::File { size: 0, more: Vec::new() }, 0o644), &bill)?;
-        for directory in own.directories {
+        layer.entry(room, &entry("home", Kind::Directory, 0o755))?;
+        let home = self.template.user.home();
+        for directory in std::iter::once(open_to(self.template.user.uid, home.trim_start_matches('/'))).chain(own.directories) {
             layer.entry(room, &directory)?;
         }
         for (file, bytes) in own.files {
@@ -273,6 +275,12 @@ struct Own {
 /// An entry of ours: root's, of the one moment.
 fn entry(path: &str, kind: Kind, mode: u32) -> Entry {
     Entry { path: path.into(), kind, mode, uid: 0, gid: 0, time: MOMENT_S, attributes: Vec::new() }
+}
+
+/// A directory of the user on which memory may be mounted: engines give that the mode of the directory below, but not its owner, so
+/// everybody may write. There is nobody else in a container.
+fn open_to(uid: u32, path: &str) -> Entry {
+    Entry { uid, gid: uid, ..entry(path, Kind::Directory, 0o1777) }
 }
 
 /// Tells stages from a thread of its own, not too often, and learns from it when nobody waits any more.

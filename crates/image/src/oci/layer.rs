@@ -314,7 +314,7 @@ mod tests {
             uid: 1000,
             gid: 1000,
             time: 1_700_000_000,
-            attributes: vec![("user.note".into(), b"a\nb".to_vec())],
+            attributes: vec![("user.note".into(), b"a b".to_vec())],
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
             let blob = layer.finish().unwrap();
             let found = unpacked(&blob);
             assert_eq!(found[0].0, "short");
-            assert_eq!(found[0].2, [("SCHILY.xattr.user.note".to_owned(), b"a\nb".to_vec())]);
+            assert_eq!(found[0].2, [("SCHILY.xattr.user.note".to_owned(), b"a b".to_vec())]);
             assert_eq!((found[1].0.as_str(), &found[1].1[..]), (long.as_str(), &b"two"[..]));
             assert_eq!(blob.size, room.path().join("layer").metadata().unwrap().len());
             assert_eq!(blob.digest, sum(blob.source.read_from(0).unwrap()).unwrap());

@@ -63,6 +63,7 @@ fn an_image_says_what_it_is_and_how_it_runs() {
     let of = |path: &str| found.iter().find(|entry| entry.0 == path).unwrap();
     assert_eq!((of(BINARY).1, of(BINARY).2.as_str()), (0o755, "the binary"));
     assert!(of(sbom::PLACE).2.contains("pkg:deb/"));
+    assert_eq!(of("home/user").1, 0o1777, "memory that is mounted on it can be written");
 }
 
 #[test]

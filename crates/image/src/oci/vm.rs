@@ -8,7 +8,7 @@ use super::blob::Blob;
 use super::layer::{self, STORED_OVERHEAD};
 use super::store::Store;
 use super::tree::{Entry, Kind};
-use super::{Image, MOMENT_S, Making, Options, Own, PORT, Teller, apart, entry, layers, spec};
+use super::{Image, MOMENT_S, Making, Options, Own, PORT, Teller, apart, entry, layers, open_to, spec};
 use crate::disk::{MANIFEST, Meter};
 use crate::{Error, Library, Result};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub const PARTS: &str = "/vm-parts";
 const LOOK: Duration = Duration::from_millis(20);
 /// Larger lists are none.
 const LARGEST_LIST: u64 = 4 << 20;
-/// Places where a disk may be mounted, and where the machine's changes go; they belong to the user, so that either can also be a plain directory.
+/// Where a disk may be mounted, and where the machine's changes go.
 const PLACES: [&str; 2] = ["vm", "storage"];
 /// What a guest serves besides its desk's server: its browser's debugging interface, its screen, its player.
 const GUEST_PORTS: [u16; 3] = [9222, 8006, 8080];
@@ -49,8 +49,7 @@ impl Library {
         let disk = disk.map(Path::to_owned);
         apart(&stage, move |tell| {
             let (user, mut run) = (making.template.user.uid, making.run(&["vm"], std::iter::once(PORT).chain(GUEST_PORTS)));
-            let mine = |path: &&str| Entry { uid: user, gid: user, ..entry(path, Kind::Directory, 0o755) };
-            let mut own = Own { directories: PLACES.iter().map(mine).collect(), files: Vec::new() };
+            let mut own = Own { directories: PLACES.iter().map(|path| open_to(user, path)).collect(), files: Vec::new() };
             let Some(disk) = disk else { return making.image(Vec::new(), own, run, tell) };
             let store = Store::open(&making.images)?;
             let room = store.work()?;

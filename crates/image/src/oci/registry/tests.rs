@@ -142,30 +142,57 @@ async fn a_push_sends_what_is_missing_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_that_dies_in_the_middle_gets_the_rest() {
     let registry = Arc::new(Mutex::new(Registry::start(false)));
-    let image = image(&[90 << 20]);
-    let to = registry.lock().unwrap().image("big:1");
-    let (say, hear) = std::sync::mpsc::channel::<()>();
-    let restarted = registry.clone();
-    let killer = std::thread::spawn(move || {
-        hear.recv().unwrap();
-        let mut registry = restarted.lock().unwrap();
-        registry.kill();
-        let (directory, port) = (registry.directory.path().to_owned(), registry.port);
-        registry.child = Registry::spawn(&directory, port);
-    });
+    let image = image(&[70 << 20]);
+    // In the third piece.
+    let port = relay(registry.clone(), 40 << 20);
+    let to: Reference = format!("127.0.0.1:{port}/big:1").parse().unwrap();
     let waits = Mutex::new(0);
-    let stage = |text: &str| {
-        let done: Option<u64> = text.strip_prefix("pushing ").and_then(|rest| rest.split(' ').next()?.parse().ok());
-        if done.is_some_and(|done| done >= 33) {
-            let _ = say.send(());
-        }
-        *waits.lock().unwrap() += usize::from(text.starts_with("waiting for the registry"));
-    };
+    let stage = |text: &str| *waits.lock().unwrap() += usize::from(text.starts_with("waiting for the registry"));
     let pushed = image.push(&to, &Push::default(), stage).await.unwrap();
-    killer.join().unwrap();
     assert!(*waits.lock().unwrap() > 0, "it was not interrupted: {pushed:?}");
     eprintln!("{pushed:?}");
     assert!(image.blobs().all(|blob| registry.lock().unwrap().has(blob)));
+}
+
+/// Stands before a registry and kills it, once, when so many bytes went to it; then starts it again.
+fn relay(registry: Arc<Mutex<Registry>>, kill_at: u64) -> u16 {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let passed = Arc::new(Mutex::new(Some(0)));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", registry.lock().unwrap().port)) else { continue };
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let (passed, registry) = (passed.clone(), registry.clone());
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(count @ 1..) = from.read(&mut buffer) {
+                    if to.write_all(&buffer[..count]).is_err() {
+                        break;
+                    }
+                    let mut passed = passed.lock().unwrap();
+                    if let Some(bytes) = &mut *passed {
+                        *bytes += count as u64;
+                        if *bytes >= kill_at {
+                            *passed = None;
+                            let mut registry = registry.lock().unwrap();
+                            registry.kill();
+                            registry.child = Registry::spawn(registry.directory.path(), registry.port);
+                        }
+                    }
+                }
+                let _ = to.shutdown(Shutdown::Both);
+            });
+            std::thread::spawn(move || {
+                let (mut from, mut to) = (server, client);
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    port
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,6 +228,8 @@ mod moody {
     pub(super) struct Moody {
         pub(super) port: u16,
         pub(super) tokens: usize,
+        /// Older ones have ended.
+        least: usize,
         pub(super) scopes: Vec<String>,
         pub(super) uploads: HashMap<String, Vec<u8>>,
         pub(super) blobs: HashMap<String, Vec<u8>>,
@@ -230,7 +259,8 @@ mod moody {
             let token = format!("token-{}", moody.tokens);
             return axum::Json(serde_json::json!({"access_token": token})).into_response();
         }
-        if header("authorization") != Some(format!("Bearer token-{}", moody.tokens.max(1))) || moody.tokens == 0 {
+        let token = header("authorization").and_then(|value| value.strip_prefix("Bearer token-")?.parse::<usize>().ok());
+        if token.is_none_or(|token| token < moody.least) {
             let challenge = format!("Bearer realm=\"http://127.0.0.1:{}/token\",service=\"moody\"", moody.port);
             return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
         }
@@ -276,7 +306,7 @@ mod moody {
                         StatusCode::BAD_GATEWAY.into_response()
                     }
                     Some("new token") => {
-                        moody.tokens += 1;
+                        moody.least = moody.tokens + 1;
                         StatusCode::TOO_MANY_REQUESTS.into_response()
                     }
                     _ => {
