@@ -18,6 +18,7 @@
 
 mod builder;
 mod digest;
+pub mod disk;
 mod error;
 mod golden;
 mod library;
