@@ -28,3 +28,4 @@ pub(crate) mod steps;
 pub(crate) mod template;
 pub(crate) mod top;
 pub(crate) mod up;
+pub(crate) mod vm;

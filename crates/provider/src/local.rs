@@ -28,6 +28,7 @@ mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
+pub(crate) use desk::image_error;
 use directory::Directory;
 use hotdesk_api::fleet::Capabilities;
 use serde::{Deserialize, Serialize};

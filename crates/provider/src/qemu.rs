@@ -38,7 +38,9 @@ use crate::local::check_name;
 use crate::local::lock::Locks;
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
+pub use disks::{Disk, open as open_disk};
 use hotdesk_api::fleet::Capabilities;
+pub use place::Base;
 use place::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,6 +89,8 @@ struct Inner {
     /// Held while it is decided which layers are in use.
     layers: tokio::sync::Mutex<()>,
     accel: tokio::sync::OnceCell<accel::Found>,
+    /// Golden disks that were asked for.
+    golden: std::sync::Mutex<BTreeMap<String, Disk>>,
 }
 
 impl Qemu {
@@ -96,7 +100,7 @@ impl Qemu {
         place.sweep();
         let groups = if rustix::process::geteuid().is_root() { Trees::find() } else { Trees::default() };
         let (locks, layers) = (Locks::default(), tokio::sync::Mutex::default());
-        let inner = Inner { context, config, place, locks, groups, layers, accel: tokio::sync::OnceCell::new() };
+        let inner = Inner { context, config, place, locks, groups, layers, accel: tokio::sync::OnceCell::new(), golden: Default::default() };
         Ok(Self { inner })
     }
 
@@ -147,8 +151,7 @@ impl Provider for Qemu {
     }
 
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
-        self.inner.program()?;
-        self.inner.disk_of(template, progress).await.map(drop)
+        self.inner.prepare(template, progress).await
     }
 
     async fn create(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {

@@ -35,7 +35,17 @@ pub(crate) enum Request {
 #[serde(rename_all = "snake_case")]
 enum Answer {
     Done,
+    /// The guest writes to the next disk, but what should follow failed.
+    Half(String),
     Failed(String),
+}
+
+/// What became of a request that was heard.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// The guest writes to the next disk, but what should follow failed.
+    Half(Error),
 }
 
 /// Answers for as long as the handle lives.
@@ -60,7 +70,8 @@ async fn attend(mut stream: UnixStream, vm: &Vm, secret: Option<&str>) -> std::i
     BufReader::new((&mut stream).take(LONGEST_LINE)).read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => match act(vm, secret, request).await {
-            Ok(()) => Answer::Done,
+            Ok(Outcome::Done) => Answer::Done,
+            Ok(Outcome::Half(e)) => Answer::Half(e.to_string()),
             Err(e) => Answer::Failed(e.to_string()),
         },
         Err(e) => Answer::Failed(format!("the question can't be understood: {e}")),
@@ -69,32 +80,36 @@ async fn attend(mut stream: UnixStream, vm: &Vm, secret: Option<&str>) -> std::i
     stream.write_all(answer.as_bytes()).await
 }
 
-async fn act(vm: &Vm, secret: Option<&str>, request: Request) -> Result<()> {
+async fn act(vm: &Vm, secret: Option<&str>, request: Request) -> Result<Outcome> {
     match request {
         Request::NextDisk { node, disk } => {
             guest::sync(vm, secret).await;
-            vm.next_disk(&node, &disk).await
+            vm.next_disk(&node, &disk).await?;
         }
         Request::Save { node, disk, stream } => {
             vm.pause().await?;
-            let saved = async {
-                vm.next_disk(&node, &disk).await?;
-                vm.save(&stream, false).await
+            let moved = vm.next_disk(&node, &disk).await;
+            let saved = match &moved {
+                Ok(()) => vm.save(&stream, false).await,
+                Err(_) => Ok(()),
             };
-            let saved = saved.await;
             vm.go_on().await?;
-            saved
+            moved?;
+            if let Err(e) = saved {
+                return Ok(Outcome::Half(e));
+            }
         }
         Request::Screenshot { to } => {
             let picture = vm.screenshot().await?;
             crate::local::directory::write_bytes(&to, &picture, 0o600)
-                .map_err(|e| crate::local::directory::trouble("write", &to, &e))
+                .map_err(|e| crate::local::directory::trouble("write", &to, &e))?;
         }
     }
+    Ok(Outcome::Done)
 }
 
 /// Asks the keeper of the machine in that directory.
-pub(crate) async fn ask(folder: &Path, request: &Request) -> Result<()> {
+pub(crate) async fn ask(folder: &Path, request: &Request) -> Result<Outcome> {
     let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk's machine did not do what it was asked for: {e}"));
     let asked = async {
         let mut stream = connect_below(folder, SOCKET).await?;
@@ -105,7 +120,8 @@ pub(crate) async fn ask(folder: &Path, request: &Request) -> Result<()> {
     };
     let line = tokio::time::timeout(ANSWER, asked).await.map_err(|_| failed(&"no answer"))?.map_err(|e| failed(&e))?;
     match serde_json::from_str(&line) {
-        Ok(Answer::Done) => Ok(()),
+        Ok(Answer::Done) => Ok(Outcome::Done),
+        Ok(Answer::Half(why)) => Ok(Outcome::Half(Error::Failed(why))),
         Ok(Answer::Failed(why)) => Err(Error::Failed(why)),
         Err(_) => Err(failed(&"it ended meanwhile")),
     }

@@ -1,7 +1,7 @@
 //! The steps of a desk's life.
 
 use super::console;
-use super::keeper::{Plan, Resumed, Running};
+use super::keeper::{Bounds, Plan, Resumed, Running};
 use super::machine::{Machine, Memory, Network};
 use super::overlay;
 use super::place::{DeskPlace, Record, Saved, names};
@@ -29,6 +29,10 @@ const RESUME_LIMIT: Duration = Duration::from_secs(60);
 const OVERHEAD_MIB: u64 = 768;
 /// Processes and threads of a machine: one per CPU, and a few for disks.
 const PROCESSES: u32 = 256;
+/// How long a keeper may take to say that it is there.
+pub(super) const KEEPER_LIMIT: Duration = Duration::from_secs(20);
+/// Pauses between two looks whether it is still there.
+const LOOK: Duration = Duration::from_millis(50);
 /// What is told of the log when a desk did not come up.
 const LAST_WORDS: usize = 6;
 
@@ -70,6 +74,7 @@ impl Inner {
             return self.ready(spec, &desk, progress).await;
         }
         let record = desk.record()?.ok_or_else(|| unknown(&spec.id))?;
+        self.check_base(&record.base)?;
         self.boot(spec, &desk, &record, None, lock, progress).await
     }
 
@@ -233,6 +238,7 @@ impl Inner {
         let plan = self.plan(spec, desk, record, live).await?;
         progress.stage(if live.is_some() { "resuming its machine" } else { "starting its machine" });
         write(&desk.plan(), &plan).map_err(|e| trouble("write", &desk.plan(), &e))?;
+        make_private(&desk.run()).map_err(|e| trouble("make", &desk.run(), &e))?;
         self.launch(&desk.plan(), &desk.socket(), &desk.log(), &lock).await?;
         // The keeper has the lock until it has written down that it runs.
         let ready = self.ready(spec, desk, progress).await;
@@ -283,7 +289,7 @@ impl Inner {
             limit_s: if live.is_some() { RESUME_LIMIT } else { BOOT_LIMIT }.as_secs(),
             resumed,
             save: None,
-            limits: self.group(&spec.id).map(|group| (group, limits)),
+            limits: self.group(&spec.id).map(|group| Bounds { group, limits }),
             running: Some(desk.running_file()),
             machine,
         })
@@ -322,14 +328,10 @@ impl Inner {
     /// Waits until a desk that was started is ready.
     async fn ready(&self, spec: &DeskSpec, desk: &DeskPlace, progress: &Progress) -> Result<Placed> {
         let door = Door { address: Address::Unix { path: desk.socket() }, secret: spec.secret.clone() };
-        let begun = tokio::time::Instant::now();
-        let alive = async || match desk.running() {
-            Some(_) => None,
-            // It writes down that it runs before it does anything else.
-            None if begun.elapsed() < Duration::from_secs(5) && !desk.running_file().exists() => None,
-            None => Some(self.last_words(desk)),
-        };
-        door.wait_ready(BOOT_LIMIT, |stage| progress.stage(stage), alive).await?;
+        tokio::select! {
+            ready = door.wait_ready(BOOT_LIMIT, |stage| progress.stage(stage), async || None) => ready?,
+            () = gone(desk) => return Err(Error::NotReady(self.last_words(desk))),
+        }
         desk.running().map(|running| placed(desk, &running)).ok_or_else(|| Error::NotReady(self.last_words(desk)))
     }
 
@@ -375,6 +377,15 @@ impl Inner {
     pub(super) async fn tidy(&self) {
         let _guard = self.layers.lock().await;
         self.place.forget_unused();
+    }
+}
+
+/// Returns when the machine of a desk that was started is not there any more.
+async fn gone(desk: &DeskPlace) {
+    let begun = tokio::time::Instant::now();
+    // It writes down that it runs before it does anything else.
+    while desk.running().is_some() || (!desk.running_file().exists() && begun.elapsed() < KEEPER_LIMIT) {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -52,9 +52,23 @@ pub struct Plan {
     /// Save the machine's state here once the guest has settled, and end.
     pub save: Option<PathBuf>,
     /// What it may use.
-    pub(crate) limits: Option<(Group, Limits)>,
+    pub limits: Option<Bounds>,
     /// Where to write down which processes these are.
     pub running: Option<PathBuf>,
+}
+
+/// What a machine may use, and the control group that sees to it.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Bounds {
+    pub(crate) group: Group,
+    pub(crate) limits: Limits,
+}
+
+impl Plan {
+    /// Writes down that this process keeps the machine, before anything else.
+    pub fn announce(&self) -> Result<()> {
+        write_running(self, None, None)
+    }
 }
 
 /// A guest that goes on from what was saved.
@@ -105,6 +119,11 @@ impl Keeper {
     /// Says what is waited for.
     pub fn note(&self, stage: &str, detail: impl Into<String>) {
         guest::note(&self.board, stage, detail);
+    }
+
+    /// Whether a machine runs.
+    pub fn has_machine(&self) -> bool {
+        self.vm.borrow().is_some()
     }
 
     pub fn status(&self) -> Status {
@@ -238,8 +257,8 @@ impl Keeper {
         let Some(resumed) = &plan.resumed else {
             return guest::wait_settled(vm, &self.board, plan.secret.as_deref(), limit).await;
         };
-        self.note("resuming", "the guest goes on from where it was saved");
         vm.go_on().await?;
+        self.note("resuming", "the guest goes on from where it was saved");
         if resumed.guest == Kind::Other {
             let vm = Arc::clone(vm);
             tokio::spawn(async move { guest::set_clock(&vm).await });
@@ -259,13 +278,13 @@ fn hand_over(plan: &Plan) -> Result<()> {
     for (name, text) in [(machine::TOKEN, plan.secret.as_deref().unwrap_or_default()), (machine::SETTINGS, &plan.settings)] {
         directory::write_bytes(&plan.folder.join(name), text.as_bytes(), 0o600).map_err(failed)?;
     }
-    if let Some((group, limits)) = &plan.limits {
+    if let Some(Bounds { group, limits }) = &plan.limits {
         group.make(limits).and_then(|()| group.take(std::process::id())).map_err(failed)?;
     }
     Ok(())
 }
 
-pub(crate) fn write_running(plan: &Plan, qemu: Option<i32>, guest: Option<Kind>) -> Result<()> {
+fn write_running(plan: &Plan, qemu: Option<i32>, guest: Option<Kind>) -> Result<()> {
     let Some(path) = &plan.running else { return Ok(()) };
     let failed = |e: std::io::Error| directory::trouble("write", path, &e);
     let own = i32::try_from(std::process::id()).unwrap_or_default();

@@ -190,10 +190,10 @@ impl DeskPlace {
 
 /// The disk that everything is built on: never written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Base {
-    pub(crate) path: PathBuf,
-    pub(crate) format: String,
-    pub(crate) bytes: u64,
+pub struct Base {
+    pub path: PathBuf,
+    pub format: String,
+    pub bytes: u64,
     /// Tells a file that was replaced from the one that desks were built on.
     pub(crate) fingerprint: String,
 }

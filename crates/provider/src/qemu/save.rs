@@ -4,7 +4,7 @@
 //! with an empty disk over it. With memory, the machine stands still while it is written out as one stream; then, while the desk goes on, a
 //! second machine that never runs turns the stream into a memory file that any number of desks can map.
 
-use super::control::{self, Request};
+use super::control::{self, Outcome, Request};
 use super::desk::unknown;
 use super::keeper::Plan;
 use super::machine::{Memory, Network};
@@ -76,43 +76,43 @@ impl Inner {
     }
 
     /// Makes the desk's disk a layer, and gives the desk an empty one over it.
-    async fn cut(&self, desk: &DeskPlace, mut record: Record, runs: bool, stream: Option<&Path>) -> Result<Record> {
+    ///
+    /// It is written down before the machine is told: an empty disk over the one that it still writes to says the same as that one.
+    async fn cut(&self, desk: &DeskPlace, before: Record, runs: bool, stream: Option<&Path>) -> Result<Record> {
         let _guard = self.layers.lock().await;
-        let before = desk.disk(record.disk);
-        let layer = format!("{:016x}", rand::random::<u64>());
+        let (old, layer) = (desk.disk(before.disk), format!("{:016x}", rand::random::<u64>()));
         let kept = self.place.layer(&layer);
-        std::fs::hard_link(&before, &kept).map_err(|e| trouble("keep", &before, &e))?;
+        std::fs::hard_link(&old, &kept).map_err(|e| trouble("keep", &old, &e))?;
+        let mut record = before.clone();
         record.layers.push(layer);
         record.disk += 1;
         let next = desk.disk(record.disk);
         let _ = std::fs::remove_file(&next);
-        let cut = async {
-            self.over(&record, &next)?;
-            if !runs {
-                return Ok(());
-            }
-            let node = format!("disk{}", record.disk);
-            let disk = next.clone();
+        self.over(&record, &next)?;
+        desk.write_record(&record)?;
+        if runs {
+            let (node, disk) = (format!("disk{}", record.disk), next.clone());
             let request = match stream {
                 Some(stream) => Request::Save { node, disk, stream: stream.to_owned() },
                 None => Request::NextDisk { node, disk },
             };
-            control::ask(&desk.run(), &request).await
-        };
-        match cut.await {
-            Ok(()) => {
-                desk.write_record(&record)?;
-                let _ = std::fs::remove_file(&before);
-                Ok(record)
+            match control::ask(&desk.run(), &request).await {
+                Ok(Outcome::Done) => {}
+                Ok(Outcome::Half(e)) => {
+                    let _ = std::fs::remove_file(&old);
+                    return Err(e);
+                }
+                Err(e) => {
+                    // Only now its other name may go: the machine still writes to it.
+                    desk.write_record(&before)?;
+                    let _ = std::fs::remove_file(&kept);
+                    let _ = std::fs::remove_file(&next);
+                    return Err(e);
+                }
             }
-            // If QEMU writes to the new one already, it is the desk's; what fails after that is the stream.
-            Err(e) if runs && size_of(&next) > size_of(&kept).min(1 << 20) => {
-                desk.write_record(&record)?;
-                let _ = std::fs::remove_file(&before);
-                Err(e)
-            }
-            Err(e) => Err(e),
         }
+        let _ = std::fs::remove_file(&old);
+        Ok(record)
     }
 
     /// Turns a stream into a memory file and what belongs to it.
@@ -205,7 +205,7 @@ impl Inner {
                 )));
             }
             let disk = desk.disk(0);
-            super::disks::check_safe(&disk)
+            hotdesk_image::disk::check_safe(&disk)
                 .map_err(|e| Error::Failed(format!("the disk in the archive is not used: {e}")))?;
             let shape = overlay::shape(&disk)?;
             if shape.format != "qcow2" || shape.bytes != record.bytes || shape.bytes < base.bytes {

@@ -3,7 +3,7 @@
 //! A seed fits desks of one disk, one size and one screen; the first of a kind makes it. Its memory is a file that all those desks map
 //! as their own copy: what they do not change they share.
 
-use super::desk::BOOT_LIMIT;
+use super::desk::{BOOT_LIMIT, KEEPER_LIMIT};
 use super::disks::Disk;
 use super::keeper::{Plan, Running};
 use super::machine::{Machine, Memory, Network};
@@ -130,7 +130,7 @@ impl Inner {
             if desk.path.join("state").is_file() && !alive {
                 return running.ok_or_else(|| Error::Failed("a machine saved itself and left no note".into()));
             }
-            if !alive && (running.is_some() || begun.elapsed() > Duration::from_secs(5)) {
+            if !alive && (running.is_some() || begun.elapsed() > KEEPER_LIMIT) {
                 let log = std::fs::read_to_string(desk.log()).unwrap_or_default();
                 let last = log.lines().next_back().unwrap_or("it said nothing").to_owned();
                 return Err(Error::NotReady(format!("the first machine of this kind did not come up: {last}")));
