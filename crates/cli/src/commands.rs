@@ -29,3 +29,4 @@ pub(crate) mod steps;
 pub(crate) mod template;
 pub(crate) mod top;
 pub(crate) mod up;
+pub(crate) mod vm;

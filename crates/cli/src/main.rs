@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => commands::audit::run(args),
         Command::Provider(command) => commands::provider::run(command),
         Command::Desk(args) => desk::run(*args),
+        Command::Vm(args) => commands::vm::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -138,58 +138,87 @@ async fn a_push_sends_what_is_missing_and_nothing_else() {
     assert_eq!((other.sent_bytes, other.present, other.mounted), (all, 0, 0));
 }
 
-/// Killed while a layer is on its way, and started again on the same files.
+/// Killed and started again on the same files. Between two pieces it knows how far it was; in the middle of one this registry drops the upload, and
+/// the layer goes up again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_that_dies_in_the_middle_gets_the_rest() {
-    let registry = Arc::new(Mutex::new(Registry::start(false)));
     let image = image(&[70 << 20]);
-    // In the third piece.
-    let port = relay(registry.clone(), 40 << 20);
-    let to: Reference = format!("127.0.0.1:{port}/big:1").parse().unwrap();
-    let waits = Mutex::new(0);
-    let stage = |text: &str| *waits.lock().unwrap() += usize::from(text.starts_with("waiting for the registry"));
-    let pushed = image.push(&to, &Push::default(), stage).await.unwrap();
-    assert!(*waits.lock().unwrap() > 0, "it was not interrupted: {pushed:?}");
-    eprintln!("{pushed:?}");
-    assert!(image.blobs().all(|blob| registry.lock().unwrap().has(blob)));
+    for (when, resumed) in [(Death::Answer("Range: 0-33554431"), 1), (Death::Bytes(40 << 20), 0)] {
+        let registry = Arc::new(Mutex::new(Registry::start(false)));
+        let port = relay(registry.clone(), when);
+        let to: Reference = format!("127.0.0.1:{port}/big:1").parse().unwrap();
+        let waits = Mutex::new(0);
+        let stage = |text: &str| *waits.lock().unwrap() += usize::from(text.starts_with("waiting for the registry"));
+        let pushed = image.push(&to, &Push::default(), stage).await.unwrap();
+        assert!(*waits.lock().unwrap() > 0, "it was not interrupted: {pushed:?}");
+        assert_eq!(pushed.resumed, resumed, "{pushed:?}");
+        assert!(resumed == 0 || pushed.sent_bytes < 71 << 20, "nothing is sent twice: {pushed:?}");
+        assert!(image.blobs().all(|blob| registry.lock().unwrap().has(blob)));
+    }
 }
 
-/// Stands before a registry and kills it, once, when so many bytes went to it; then starts it again.
-fn relay(registry: Arc<Mutex<Registry>>, kill_at: u64) -> u16 {
+/// When a registry is killed, once.
+#[derive(Clone, Copy)]
+enum Death {
+    /// So many bytes went to it.
+    Bytes(u64),
+    /// It has just said this.
+    Answer(&'static str),
+}
+
+/// Stands before a registry, kills it and starts it again.
+fn relay(registry: Arc<Mutex<Registry>>, when: Death) -> u16 {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    // None: it is over.
     let passed = Arc::new(Mutex::new(Some(0)));
+    let kill = |registry: &Mutex<Registry>| {
+        let mut registry = registry.lock().unwrap();
+        registry.kill();
+        registry.child = Registry::spawn(registry.directory.path(), registry.port);
+    };
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let Ok(server) = TcpStream::connect(("127.0.0.1", registry.lock().unwrap().port)) else { continue };
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            let (passed, registry) = (passed.clone(), registry.clone());
-            std::thread::spawn(move || {
+            let (count_of, there) = (passed.clone(), registry.clone());
+            let up = move || {
                 let mut buffer = vec![0; 64 << 10];
                 while let Ok(count @ 1..) = from.read(&mut buffer) {
+                    let mut passed = count_of.lock().unwrap();
                     if to.write_all(&buffer[..count]).is_err() {
                         break;
                     }
-                    let mut passed = passed.lock().unwrap();
                     if let Some(bytes) = &mut *passed {
                         *bytes += count as u64;
-                        if *bytes >= kill_at {
+                        if matches!(when, Death::Bytes(most) if *bytes >= most) {
                             *passed = None;
-                            let mut registry = registry.lock().unwrap();
-                            registry.kill();
-                            registry.child = Registry::spawn(registry.directory.path(), registry.port);
+                            kill(&there);
                         }
                     }
                 }
                 let _ = to.shutdown(Shutdown::Both);
-            });
-            std::thread::spawn(move || {
+            };
+            std::thread::spawn(up);
+            let (count_of, there) = (passed.clone(), registry.clone());
+            let down = move || {
                 let (mut from, mut to) = (server, client);
-                let _ = std::io::copy(&mut from, &mut to);
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(count @ 1..) = from.read(&mut buffer) {
+                    // Nothing goes up meanwhile.
+                    let mut passed = count_of.lock().unwrap();
+                    let _ = to.write_all(&buffer[..count]);
+                    let said = String::from_utf8_lossy(&buffer[..count]);
+                    if passed.is_some() && matches!(when, Death::Answer(text) if said.contains(text)) {
+                        *passed = None;
+                        kill(&there);
+                    }
+                }
                 let _ = to.shutdown(Shutdown::Both);
-            });
+            };
+            std::thread::spawn(down);
         }
     });
     port
@@ -339,7 +368,8 @@ async fn whatever_breaks_the_push_goes_on_where_the_registry_is() {
     let how = Push { mount_from: vec!["other".into()], ..Push::default() };
     let pushed = image.push(&to, &how, |_| {}).await.unwrap();
     let moody = moody.lock().unwrap();
-    assert_eq!(pushed.resumed, 2, "{pushed:?}");
+    // The config goes up at the same time, and may meet some of the moods.
+    assert!(pushed.resumed >= 2, "{pushed:?}");
     assert!(moody.moods.is_empty());
     assert!(moody.tokens > 1, "a token that ended was replaced");
     assert!(moody.scopes[0].contains("repository%3Ar%3Apull%2Cpush"), "{:?}", moody.scopes);
