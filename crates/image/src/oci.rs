@@ -113,13 +113,7 @@ impl Image {
 
 impl Library {
     /// The image of a template that is built. `binary` is the `hotdesk` that goes into it.
-    pub async fn oci(
-        &self,
-        name: &str,
-        binary: &Path,
-        options: &Options,
-        stage: impl Fn(&str) + Send + Sync,
-    ) -> Result<Image> {
+    pub async fn oci(&self, name: &str, binary: &Path, options: &Options, stage: impl Fn(&str) + Send + Sync) -> Result<Image> {
         layers::check(options)?;
         let making = Making::begin(self, name, binary, options)?;
         apart(&stage, move |tell| {
@@ -232,10 +226,8 @@ impl Making {
     /// How the image is run, whatever it runs.
     fn run(&self, words: &[&str], ports: impl Iterator<Item = u16>) -> spec::Run {
         let (user, home) = (&self.template.user, self.template.user.home());
-        let mut env = vec![
-            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
-            format!("HOME={home}"),
-        ];
+        let mut env =
+            vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(), format!("HOME={home}")];
         env.extend(self.template.env.iter().map(|(name, value)| format!("{name}={value}")));
         spec::Run {
             user: format!("{0}:{0}", user.uid),

@@ -47,7 +47,9 @@ impl std::str::FromStr for Reference {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |why: &str| {
-            Error::Invalid(format!("`{text}` does not name an image in a registry: {why}; write HOST/NAME:TAG, such as 127.0.0.1:5000/desks/base:1"))
+            Error::Invalid(format!(
+                "`{text}` does not name an image in a registry: {why}; write HOST/NAME:TAG, such as 127.0.0.1:5000/desks/base:1"
+            ))
         };
         let (host, rest) = text.split_once('/').ok_or_else(|| wrong("there is no host"))?;
         // As everybody does: without a dot, a port or this name, the first word is part of the repository.
@@ -74,7 +76,9 @@ impl std::str::FromStr for Reference {
         }
         let good = |host: &str| {
             let (name, port) = host.rsplit_once(':').unwrap_or((host, "443"));
-            port.parse::<u16>().is_ok() && !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-[]:".contains(c))
+            port.parse::<u16>().is_ok()
+                && !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-[]:".contains(c))
         };
         if !good(host) {
             return Err(wrong("the host can't be one"));

@@ -7,10 +7,10 @@
 //!   IMAGES/oci/lock               held while any of it is used
 //! ```
 
-use super::blob::{Blob, Source};
-use super::{Options, layers, spec};
-use super::tree::Owners;
 use super::Teller;
+use super::blob::{Blob, Source};
+use super::tree::Owners;
+use super::{Options, layers, spec};
 use crate::{Error, Result, Rootfs};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,7 @@ impl Store {
 
     /// The layers of a tree: found, or packed now.
     pub(super) fn layers(&self, rootfs: &Rootfs, owners: &Owners, options: &Options, tell: &Teller) -> Result<Vec<Blob>> {
-        let words =
-            format!("{RECIPE}\n{}\n{}\n{}\n{owners:?}", rootfs.digest, options.layer_max, options.compression.name());
+        let words = format!("{RECIPE}\n{}\n{}\n{}\n{owners:?}", rootfs.digest, options.layer_max, options.compression.name());
         let key = spec::digest_of(words.as_bytes());
         let list = self.directory.join("trees").join(format!("{}.json", key.trim_start_matches("sha256:")));
         if let Some(found) = self.find(&list) {

@@ -112,7 +112,8 @@ fn a_layout_is_complete_can_be_opened_and_becomes_another() {
     assert!(Image::open(&out).unwrap_err().to_string().contains(second.layers[1].hex()));
     std::fs::write(out.join("index.json"), "{}").unwrap();
     assert!(matches!(Image::open(&out), Err(Error::Invalid(_))));
-    let index = r#"{"schemaVersion":2,"mediaType":"x","manifests":[{"mediaType":"x","digest":"sha256:../../../etc/passwd","size":1}]}"#;
+    let index =
+        r#"{"schemaVersion":2,"mediaType":"x","manifests":[{"mediaType":"x","digest":"sha256:../../../etc/passwd","size":1}]}"#;
     std::fs::write(out.join("index.json"), index).unwrap();
     assert!(Image::open(&out).unwrap_err().to_string().contains("not a digest"));
 }

@@ -127,7 +127,8 @@ pub(super) fn part_layers(parts: &Path, options: &Options, tell: &Teller) -> Res
                 options.layer_max
             )));
         }
-        let inside = Entry { time: MOMENT_S, ..entry(&format!("{}/{name}", inside()), Kind::File { size, more: Vec::new() }, 0o444) };
+        let inside =
+            Entry { time: MOMENT_S, ..entry(&format!("{}/{name}", inside()), Kind::File { size, more: Vec::new() }, 0o444) };
         layers::below(layer::stored(std::slice::from_ref(&directory), &inside, file)?, options.layer_max, &inside.path)
     });
     layers.collect()

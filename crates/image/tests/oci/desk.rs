@@ -30,7 +30,8 @@ fn a_desk_runs_from_its_image_without_any_privilege() {
     desk.wait_ready(READY);
 
     assert_eq!(desk.picture().0, 1024);
-    let status = desk.shell("id -u; grep -E '^(Cap|NoNew)' /proc/self/status; touch /usr/x /etc/x 2>/dev/null; echo $?; touch ~/x && pwd");
+    let status =
+        desk.shell("id -u; grep -E '^(Cap|NoNew)' /proc/self/status; touch /usr/x /etc/x 2>/dev/null; echo $?; touch ~/x && pwd");
     assert!(status.starts_with("1000\n") && status.ends_with("1\n/home/user\n"), "{status}");
     for line in ["CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
         assert!(status.contains(line), "{line} in {status}");

@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// What every container here is denied.
-pub const NOTHING: &str = "--detach --cap-drop ALL --security-opt no-new-privileges --read-only --tmpfs /tmp --tmpfs /run --tmpfs /home/user";
+pub const NOTHING: &str =
+    "--detach --cap-drop ALL --security-opt no-new-privileges --read-only --tmpfs /tmp --tmpfs /run --tmpfs /home/user";
 /// Between two looks whether a server answers.
 const LOOK: Duration = Duration::from_millis(250);
 

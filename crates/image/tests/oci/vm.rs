@@ -58,7 +58,9 @@ fn drive(daemon: &Daemon, container: &str, port: u16) {
     // It is the guest, not the container, and a desktop of its own.
     assert!(desk.shell("cat /proc/cmdline").contains("root="), "{}", desk.shell("cat /proc/cmdline"));
     assert_eq!(desk.shell("id -un; xrandr >/dev/null 2>&1 || echo $DISPLAY"), "user\n:99\n");
-    let point = |x: u32| desk.ask("/execute", Some(&json!({"command": ["python", "-c", format!("import pyautogui; pyautogui.moveTo({x}, 300)")]})));
+    let point = |x: u32| {
+        desk.ask("/execute", Some(&json!({"command": ["python", "-c", format!("import pyautogui; pyautogui.moveTo({x}, 300)")]})))
+    };
     let (status, said) = point(400);
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&said));
     let (_, position) = desk.ask("/cursor_position", None);

@@ -97,7 +97,8 @@ pub(super) async fn build(args: BuildArgs) -> Outcome {
         return Err(Failure::usage("images are made on this machine; leave --url out"));
     }
     let Some(output) = &args.disk.output else {
-        return Err(Failure::usage("where should the image go?").hint("add -o NAME.tar for docker load, -o DIRECTORY for an OCI layout, -o - for a pipe"));
+        return Err(Failure::usage("where should the image go?")
+            .hint("add -o NAME.tar for docker load, -o DIRECTORY for an OCI layout, -o - for a pipe"));
     };
     let [name] = &args.names[..] else {
         return Err(Failure::usage("--output names one image, but there are several templates"));

@@ -7,7 +7,11 @@ use std::collections::HashMap;
 pub(super) enum Challenge {
     Basic,
     /// A token is fetched from `realm`.
-    Bearer { realm: String, service: Option<String>, scope: Option<String> },
+    Bearer {
+        realm: String,
+        service: Option<String>,
+        scope: Option<String>,
+    },
 }
 
 impl Challenge {
@@ -66,7 +70,9 @@ mod tests {
     fn what_registries_say() {
         assert_eq!(Challenge::parse("Basic realm=\"Registry\""), Some(Challenge::Basic));
         assert_eq!(
-            Challenge::parse(r#"Bearer realm="https://auth.example/token?x=1",service="a \"b\" c",scope="repository:a/b:pull,push""#),
+            Challenge::parse(
+                r#"Bearer realm="https://auth.example/token?x=1",service="a \"b\" c",scope="repository:a/b:pull,push""#
+            ),
             Some(Challenge::Bearer {
                 realm: "https://auth.example/token?x=1".into(),
                 service: Some("a \"b\" c".into()),

@@ -16,7 +16,10 @@ const TOKEN_USER: &str = "<token>";
 /// A name and a secret, or a token that stands for both.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    Password { name: String, secret: String },
+    Password {
+        name: String,
+        secret: String,
+    },
     /// Exchanged for short-lived tokens.
     Token(String),
 }

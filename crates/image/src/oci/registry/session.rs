@@ -108,11 +108,7 @@ impl Session {
     }
 
     /// Sends what `make` makes, once more if the registry wants to know who we are.
-    pub(super) async fn send(
-        &self,
-        url: &Url,
-        make: impl Fn() -> Result<RequestBuilder, Trouble>,
-    ) -> Result<Response, Trouble> {
+    pub(super) async fn send(&self, url: &Url, make: impl Fn() -> Result<RequestBuilder, Trouble>) -> Result<Response, Trouble> {
         let attempt = async |authorization: Option<String>| {
             let mut request = make()?;
             // Secrets are for the registry alone, wherever it sends us.
@@ -162,7 +158,8 @@ impl Session {
     }
 
     async fn fetch_token(&self, realm: &str, service: Option<&str>) -> Result<String, Trouble> {
-        let strange = |why: String| Trouble::Final(Error::Failed(format!("the registry at {} sends us to `{realm}`: {why}", self.host)));
+        let strange =
+            |why: String| Trouble::Final(Error::Failed(format!("the registry at {} sends us to `{realm}`: {why}", self.host)));
         let mut url = Url::parse(realm).map_err(|e| strange(e.to_string()))?;
         if url.scheme() != "https" && !(self.insecure && url.scheme() == "http") {
             return Err(strange("that is no safe place for a password".into()));
@@ -206,7 +203,11 @@ impl Session {
             return Err(Trouble::Final(self.denied(&reason)));
         }
         let answer: TokenAnswer = answer.json().await.map_err(|e| strange(chain(&e)))?;
-        answer.token.or(answer.access_token).filter(|token| !token.is_empty()).ok_or_else(|| strange("there is no token there".into()))
+        answer
+            .token
+            .or(answer.access_token)
+            .filter(|token| !token.is_empty())
+            .ok_or_else(|| strange("there is no token there".into()))
     }
 
     /// The last step: the image has its name.
@@ -240,8 +241,12 @@ impl Session {
         let host = &self.host;
         let who = match &self.credentials {
             None => format!("nobody is logged in there; `docker login {host}` writes down who you are"),
-            Some(Credentials::Password { name, .. }) => format!("we are `{name}` there; may `{name}` push to `{}`?", self.repository),
-            Some(Credentials::Token(_)) => format!("the token of `docker login {host}` was used; may it push to `{}`?", self.repository),
+            Some(Credentials::Password { name, .. }) => {
+                format!("we are `{name}` there; may `{name}` push to `{}`?", self.repository)
+            }
+            Some(Credentials::Token(_)) => {
+                format!("the token of `docker login {host}` was used; may it push to `{}`?", self.repository)
+            }
         };
         Error::Failed(format!("the registry at {host} does not let us in: {why}; {who}"))
     }
@@ -271,7 +276,9 @@ async fn reason(answer: Response) -> String {
     let status = answer.status();
     let text = answer.text().await.unwrap_or_default();
     let said = match serde_json::from_str::<Said>(&text) {
-        Ok(said) => said.errors.iter().map(|one| format!("{} {}", one.code, one.message).trim().to_owned()).collect::<Vec<_>>().join(", "),
+        Ok(said) => {
+            said.errors.iter().map(|one| format!("{} {}", one.code, one.message).trim().to_owned()).collect::<Vec<_>>().join(", ")
+        }
         Err(_) => text.split_whitespace().collect::<Vec<_>>().join(" "),
     };
     let said: String = said.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect();
