@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(*args),
         Command::Template(command) => commands::template::run(command),
         Command::Disk(command) => commands::disk::run(command),
+        Command::Image(command) => commands::image::run(command),
         Command::New(args) => commands::new::run(*args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Shot(args) => commands::shot::run(args),
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => commands::audit::run(args),
         Command::Provider(command) => commands::provider::run(command),
         Command::Desk(args) => desk::run(*args),
+        Command::Vm(args) => commands::vm::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();

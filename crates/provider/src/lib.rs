@@ -8,6 +8,7 @@ pub mod docker;
 pub mod door;
 pub mod error;
 pub mod local;
+pub mod qemu;
 
 pub use door::{Address, Door};
 pub use error::{Error, Result};

@@ -7,6 +7,7 @@ pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     ("office", include_str!("../../../../templates/office.toml")),
     ("openmanus", include_str!("../../../../templates/openmanus.toml")),
     ("osworld", include_str!("../../../../templates/osworld.toml")),
+    ("vm", include_str!("../../../../templates/vm.toml")),
 ];
 
 /// What lies beside them, by the names that they use as `source`.

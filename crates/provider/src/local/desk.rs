@@ -531,7 +531,7 @@ pub(super) fn unknown(id: &str) -> Error {
     Error::NotFound(format!("there is no desk `{id}` on this machine"))
 }
 
-pub(super) fn image_error(e: hotdesk_image::Error) -> Error {
+pub(crate) fn image_error(e: hotdesk_image::Error) -> Error {
     match e {
         hotdesk_image::Error::Full(text) => Error::Full(text),
         e @ (hotdesk_image::Error::Unknown { .. } | hotdesk_image::Error::NotBuilt { .. }) => Error::NotFound(e.to_string()),
