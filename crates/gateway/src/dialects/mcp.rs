@@ -104,7 +104,11 @@ impl ServerHandler for Server {
             .with_instructions(INSTRUCTIONS)
     }
 
-    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
         let tools = tools::all().iter().map(|entry| entry.tool.clone()).collect();
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(TOOLS_TTL.as_millis() as u64).with_cache_scope(CacheScope::Public))
     }

@@ -164,7 +164,8 @@ impl Api for Inside {
                 let body = body.map_err(|e| problem(502, "bad_gateway", format!("the answer did not come whole: {e}")))?;
                 Ok(Answer { status: parts.status, headers: parts.headers, body })
             };
-            let late = || problem(504, "timeout", format!("no answer in {} s; what was asked for may still be done", limit.as_secs()));
+            let late =
+                || problem(504, "timeout", format!("no answer in {} s; what was asked for may still be done", limit.as_secs()));
             tokio::time::timeout(limit, work).await.map_err(|_| late())?
         }
         .boxed()

@@ -114,8 +114,13 @@ mod tests {
         ] {
             assert_eq!(Target::read(path, query).unwrap(), (desk.into(), Target { port, path: inner.into() }), "{path}");
         }
-        for path in ["/osworld/d-1:70000/x", "/v1/desks/d-1/ports/0/", "/v1/desks/d-1/ports/70000/", "/v1/desks/d-1/ports/+80/", "/v1/desks/d-1/ports//x"]
-        {
+        for path in [
+            "/osworld/d-1:70000/x",
+            "/v1/desks/d-1/ports/0/",
+            "/v1/desks/d-1/ports/70000/",
+            "/v1/desks/d-1/ports/+80/",
+            "/v1/desks/d-1/ports//x",
+        ] {
             assert_eq!(Target::read(path, None).unwrap_err().problem.status, 400, "{path}");
         }
         for path in ["/v1/desks/%ff/x", "/v1/desks/%0/x", "/v1/desks/a%00/x", "/v1/desks/x"] {

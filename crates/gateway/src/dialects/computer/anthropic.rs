@@ -34,6 +34,7 @@ pub(crate) struct Input {
     #[serde(default)]
     #[schemars(skip)]
     key: Option<String>,
+    /// Where to scroll.
     #[serde(default)]
     scroll_direction: Option<Direction>,
     /// Notches of the wheel.
@@ -251,7 +252,10 @@ mod tests {
     fn every_action_of_every_generation() {
         let at = json!({"x": 201, "y": 101});
         for (input, actions) in [
-            (json!({"action": "mouse_move", "coordinate": [100, 50]}), json!([{"do": "move", "to": at, "ms": 0, "easing": "linear"}])),
+            (
+                json!({"action": "mouse_move", "coordinate": [100, 50]}),
+                json!([{"do": "move", "to": at, "ms": 0, "easing": "linear"}]),
+            ),
             (
                 json!({"action": "left_click", "coordinate": [100, 50], "text": "ctrl+shift"}),
                 json!([{"do": "click", "at": at, "button": "left", "times": 1, "hold": ["ctrl", "shift"]}]),
@@ -316,14 +320,16 @@ mod tests {
 
     #[test]
     fn blocks_are_answered_in_kind() {
-        let call = read(json!({"type": "tool_use", "id": "toolu_1", "name": "computer", "input": {"action": "screenshot"}})).unwrap();
+        let call =
+            read(json!({"type": "tool_use", "id": "toolu_1", "name": "computer", "input": {"action": "screenshot"}})).unwrap();
         assert_eq!(call.input.as_ref().unwrap().action, Kind::Screenshot);
         let answer = result(&call, Err("no".into()));
         assert_eq!(
             answer,
             json!({"type": "tool_result", "tool_use_id": "toolu_1", "is_error": true, "content": [{"type": "text", "text": "no"}]})
         );
-        let block = json!({"type": "tool_use", "id": "toolu_2", "name": "wait", "toolset_name": "computer", "input": {"duration": 1}});
+        let block =
+            json!({"type": "tool_use", "id": "toolu_2", "name": "wait", "toolset_name": "computer", "input": {"duration": 1}});
         let call = read(block).unwrap();
         assert_eq!(call.input.as_ref().unwrap().action, Kind::Wait);
         let picture = super::super::Image { kind: "image/png".into(), data: "AA==".into() };

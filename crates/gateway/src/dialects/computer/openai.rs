@@ -101,7 +101,8 @@ pub(super) fn read(value: Value) -> Result<Call, String> {
     let Value::Object(mut item) = value else {
         return Err("this is no JSON object; send the `computer_call` item as the model wrote it".into());
     };
-    let understand = |step: Value| serde_json::from_value::<Step>(step).map_err(|e| format!("the action can't be understood: {e}"));
+    let understand =
+        |step: Value| serde_json::from_value::<Step>(step).map_err(|e| format!("the action can't be understood: {e}"));
     if item.get("type").is_none_or(|kind| kind != "computer_call") {
         return Ok(Call { id: None, steps: vec![understand(Value::Object(item))?], checks: Vec::new() });
     }

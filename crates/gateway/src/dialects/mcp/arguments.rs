@@ -17,6 +17,10 @@ pub(super) fn schema<T: JsonSchema>() -> Arc<JsonObject> {
     match value {
         Value::Object(mut map) => {
             map.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+            // The same where nothing is put together from several schemas, and known to more clients.
+            if let Some(closed) = map.remove("unevaluatedProperties") {
+                map.insert("additionalProperties".into(), closed);
+            }
             Arc::new(map)
         }
         _ => Arc::default(),

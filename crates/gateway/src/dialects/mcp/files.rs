@@ -52,7 +52,9 @@ pub(super) async fn read(server: Server, what: Read) -> Outcome {
     if what.offset >= end {
         return match info.size {
             0 => says("the file is empty"),
-            size => Err(problem(400, "invalid", format!("the file has {size} bytes, so there is nothing from {} on", what.offset))),
+            size => {
+                Err(problem(400, "invalid", format!("the file has {size} bytes, so there is nothing from {} on", what.offset)))
+            }
         };
     }
     let range = HeaderValue::try_from(format!("bytes={}-{}", what.offset, end - 1));
@@ -79,7 +81,9 @@ fn picture(path: &str) -> Option<&'static str> {
 
 /// A part as text, with a note of what is left.
 fn text(body: &[u8], offset: u64, size: u64) -> Result<String, hotdesk_api::Problem> {
-    let refused = || problem(400, "binary", format!("the file is no text; it has {size} bytes. run `file`, `xxd` or `base64` to look into it"));
+    let refused = || {
+        problem(400, "binary", format!("the file is no text; it has {size} bytes. run `file`, `xxd` or `base64` to look into it"))
+    };
     // A part may begin and end within a character.
     let begin = if offset == 0 { 0 } else { body.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count() };
     let body = &body[begin..];

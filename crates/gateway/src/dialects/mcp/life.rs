@@ -1,7 +1,7 @@
 //! Desks: made, listed, started, stopped, reset, forked, deleted, handed to a person.
 
-use super::tools::{Outcome, says};
 use super::Server;
+use super::tools::{Outcome, says};
 use crate::dialects::native::{Ask, Native, problem};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use hotdesk_api::Problem;
@@ -185,7 +185,8 @@ pub(super) async fn hand_over(server: Server, what: HandOver) -> Outcome {
         Err(problem) if problem.status == 403 => return says(without_key(&desk)),
         Err(problem) => return Err(problem),
     };
-    let mut text = format!("the desk {} can be used by a person for {minutes} minutes; the key opens this desk alone\n", title(&desk));
+    let mut text =
+        format!("the desk {} can be used by a person for {minutes} minutes; the key opens this desk alone\n", title(&desk));
     let Some(address) = server.native.address() else {
         let _ = writeln!(text, "in a terminal on the fleet's machine: HOTDESK_KEY={key} hotdesk open {}", desk.id);
         return says(text);

@@ -28,7 +28,9 @@ pub(super) async fn list(native: &Native) -> Result<Vec<Resource>, Problem> {
     let all = list.desks.iter().take(MOST_DESKS).flat_map(|desk| {
         let name = desk.name.as_ref().unwrap_or(&desk.id);
         KINDS.iter().map(move |(kind, about, mime)| {
-            Resource::new(format!("desk://{}/{kind}", desk.id), format!("{name}: {kind}")).with_description(*about).with_mime_type(*mime)
+            Resource::new(format!("desk://{}/{kind}", desk.id), format!("{name}: {kind}"))
+                .with_description(*about)
+                .with_mime_type(*mime)
         })
     });
     Ok(all.collect())

@@ -4,8 +4,8 @@ use super::Server;
 use super::tools::Outcome;
 use crate::dialects::computer::{self, Deed, Eyes, Seen, View};
 use crate::dialects::native::problem;
-use hotdesk_api::action::{Action, Button, Easing, Size};
 use hotdesk_api::Problem;
+use hotdesk_api::action::{Action, Button, Easing, Size};
 use rmcp::model::ContentBlock;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -179,7 +179,12 @@ pub(super) struct Anthropic {
 impl<'de> Deserialize<'de> for Anthropic {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut fields = serde_json::Map::<String, serde_json::Value>::deserialize(deserializer)?;
-        let desk = fields.remove("desk").map(serde_json::from_value).transpose().map_err(serde::de::Error::custom)?.flatten();
+        let desk = fields
+            .remove("desk")
+            .map(serde_json::from_value::<Option<String>>)
+            .transpose()
+            .map_err(serde::de::Error::custom)?
+            .flatten();
         let input = serde_json::from_value(fields.into()).map_err(serde::de::Error::custom)?;
         Ok(Self { desk, input })
     }

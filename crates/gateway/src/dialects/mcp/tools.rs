@@ -69,7 +69,12 @@ fn table() -> Vec<Entry> {
              accessibility tree. Surer than a picture for finding what to click and for reading text.",
             tree::tree,
         ),
-        tool("run", Changes, "Runs a shell command on a desk and answers with its output, or starts a program that stays.", programs::run),
+        tool(
+            "run",
+            Changes,
+            "Runs a shell command on a desk and answers with its output, or starts a program that stays.",
+            programs::run,
+        ),
         tool("read_file", Looks, "Reads a file of a desk: text in parts, or a picture.", files::read),
         tool("write_file", Changes, "Writes a file on a desk as a whole, in place of one that is there.", files::write),
         tool(
@@ -81,7 +86,12 @@ fn table() -> Vec<Entry> {
         tool("start_desk", Adds, "Starts a stopped or archived desk.", life::start),
         tool("stop_desk", Changes, "Stops a desk: its programs end, its files stay.", life::stop),
         tool("reset_desk", Changes, "Takes a desk back to what it was made from. All that was done on it is lost.", life::reset),
-        tool("fork_desk", Adds, "Makes a desk that is like another one right now, with its files and, where possible, its programs.", life::fork),
+        tool(
+            "fork_desk",
+            Adds,
+            "Makes a desk that is like another one right now, with its files and, where possible, its programs.",
+            life::fork,
+        ),
         tool("delete_desk", Changes, "Deletes a desk with all that is on it.", life::delete),
         tool(
             "computer",

@@ -64,7 +64,7 @@ pub(super) async fn tree(server: Server, what: Tree) -> Outcome {
             ask = ask.query(name, value);
         }
     }
-    let (view, reply) = futures_util::try_join!(view(&server, &desk), server.native.value::<TreeReply>(ask))?;
+    let (view, reply) = tokio::try_join!(view(&server, &desk), server.native.value::<TreeReply>(ask))?;
     let mut page = Page { view, find: what.find.map(|text| text.to_lowercase()), text: String::new(), left_out: 0 };
     for app in &reply.apps {
         page.add(app, None, 0);
@@ -104,7 +104,8 @@ impl Page {
         }
         let speaks = !name.is_empty() || !text.is_empty() || element.value.is_some();
         // A heading's words are told once, not for the text in it as well.
-        let repeats = element.children.is_empty() && parent.is_some_and(|parent| parent == name) && (text.is_empty() || text == name);
+        let repeats =
+            element.children.is_empty() && parent.is_some_and(|parent| parent == name) && (text.is_empty() || text == name);
         match speaks {
             true => !repeats,
             false => !ARRANGING.contains(&element.role.as_str()) && element.children.is_empty(),
@@ -147,7 +148,8 @@ impl Page {
             });
         }
         if self.left_out > 0 {
-            let _ = writeln!(self.text, "[… {} more elements left out; `app`, `window` or `find` narrow it down …]", self.left_out);
+            let _ =
+                writeln!(self.text, "[… {} more elements left out; `app`, `window` or `find` narrow it down …]", self.left_out);
         }
         if !complete {
             self.text.push_str("[… a program did not answer in time, so a part is missing …]\n");
@@ -197,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_tree_has_bounds() {
-        let children: Vec<_> = (0..5000).map(|n| json!({"id": n.to_string(), "role": "label", "name": format!("number {n}")})).collect();
+        let children: Vec<_> =
+            (0..5000).map(|n| json!({"id": n.to_string(), "role": "label", "name": format!("number {n}")})).collect();
         let text = told(json!([{"id": "a", "role": "application", "name": "many", "children": children}]), None);
         assert!(text.len() < LONGEST_TEXT + 1000, "{}", text.len());
         assert!(text.trim_end().ends_with("narrow it down …]"), "{}", &text[text.len() - 200..]);
