@@ -17,6 +17,7 @@ use crate::commands::image::ImageCommand;
 use crate::commands::key::KeyCommand;
 use crate::commands::logs::LogsArgs;
 use crate::commands::ls::LsArgs;
+use crate::commands::mcp::McpArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::open::OpenArgs;
 use crate::commands::pool::PoolCommand;
@@ -117,6 +118,11 @@ pub(crate) enum Command {
 
     /// Print the lines that point a client at the fleet
     Env(EnvArgs),
+    /// Offer desks as tools to an MCP client
+    ///
+    /// MCP clients start this command by themselves and talk to it over stdin and stdout. The same tools are at /mcp of
+    /// the fleet for clients that connect by HTTP.
+    Mcp(McpArgs),
     /// Show what desks use right now
     Top(TopArgs),
     /// Show what happened in the fleet
@@ -296,7 +302,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["up", "down", "serve", "template", "image", "disk", "desk", "vm", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
-    ("The fleet", &["env", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
+    ("The fleet", &["env", "mcp", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
 ];
 
 /// The command line with its overview.

@@ -17,6 +17,7 @@ pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod new;
 pub(crate) mod open;
 pub(crate) mod pool;

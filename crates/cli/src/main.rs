@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => commands::snapshot::make(args),
         Command::Snapshots(args) => commands::snapshot::run(args),
         Command::Env(args) => commands::env::run(args),
+        Command::Mcp(args) => commands::mcp::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Events(args) => commands::events::run(args),
         Command::Pool(command) => commands::pool::run(command),

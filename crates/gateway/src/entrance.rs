@@ -7,14 +7,15 @@ use crate::app::App;
 use crate::class::{self, Class};
 use crate::connection::Answer;
 use crate::credentials::{self, Place, Secret};
+use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
 use crate::{limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
-use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use futures_util::FutureExt;
 use hotdesk_api::fleet::Scope;
 use hotdesk_fleet::Who;
@@ -66,10 +67,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 #[derive(Clone, Copy)]
 pub(crate) struct PassedOn;
 
+/// The native API alone, for dialects that are built on it.
+#[derive(Clone)]
+pub(crate) struct Base(pub(crate) Router);
+
 /// Everything that the gateway answers.
 pub(crate) fn router(app: App) -> Router {
-    let (routes, _) = v1::router().merge(vm::router()).merge(proxy::router()).split_for_parts();
-    routes.route("/v1/openapi.json", axum::routing::get(openapi::get)).fallback(refusal::no_such_path).with_state(app)
+    let native = || v1::router().merge(vm::router()).merge(proxy::router());
+    let base = Extension(Base(native().split_for_parts().0.fallback(refusal::no_such_path).with_state(app.clone())));
+    let (routes, _) = native().merge(computer::router().layer(base.clone())).split_for_parts();
+    let routes = routes.merge(mcp::router().layer(base)).route("/v1/openapi.json", axum::routing::get(openapi::get));
+    routes.fallback(refusal::no_such_path).with_state(app)
 }
 
 pub(crate) fn service(app: App) -> Answer {
@@ -77,7 +85,7 @@ pub(crate) fn service(app: App) -> Answer {
     Arc::new(move |peer, request| answer(app.clone(), router.clone(), peer, request).boxed())
 }
 
-async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
+pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
     let key = credentials::take(&mut request);
@@ -212,6 +220,8 @@ fn audit(app: &App, key: Option<&str>, method: &Method, path: &str, status: u16,
         // Those that the limit let through; the rest got 429.
         None => status == StatusCode::UNAUTHORIZED.as_u16(),
         Some(_) if method.is_safe() => tunnel,
+        // What it is about is noted where it is done.
+        Some(_) if path == mcp::PATH => false,
         Some(key) if class.is_passed_on() => app.audit.is_due(key, class::of(method, path).1.unwrap_or_default()),
         Some(_) => true,
     };

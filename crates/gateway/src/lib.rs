@@ -5,6 +5,7 @@
 //!       └ entrance   the key is found and taken out, who is it, may it ask so often; afterwards: measured, audited
 //!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
 //!           ├ vm         the four routes of `/vm`
+//!           ├ dialects   other people's words: computer-use models, MCP
 //!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! ```
 
 pub mod config;
+pub mod dialects;
 pub mod error;
 pub mod listen;
 pub mod openapi;
