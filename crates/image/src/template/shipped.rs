@@ -1,8 +1,12 @@
 //! The templates that come with the program.
 
 /// Name and text of each.
-pub(crate) const TEMPLATES: &[(&str, &str)] =
-    &[("bare", include_str!("../../../../templates/bare.toml")), ("base", include_str!("../../../../templates/base.toml"))];
+pub(crate) const TEMPLATES: &[(&str, &str)] = &[
+    ("bare", include_str!("../../../../templates/bare.toml")),
+    ("base", include_str!("../../../../templates/base.toml")),
+    ("code", include_str!("../../../../templates/code.toml")),
+    ("desktop", include_str!("../../../../templates/desktop.toml")),
+];
 
 #[cfg(test)]
 mod tests {
