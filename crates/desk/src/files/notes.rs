@@ -12,6 +12,8 @@ const PREFIX: &str = "user.e2b.";
 /// The kernel's limits: of a name without our part, and what fits beside other attributes into one block of a disk.
 const LONGEST_NAME: usize = 255 - PREFIX.len();
 const LARGEST: usize = 4096;
+/// The kernel's limit for all names of attributes of a file.
+const MOST_NAMES: usize = 64 << 10;
 
 /// Replaces all notes of a file.
 pub async fn write(path: PathBuf, notes: BTreeMap<String, String>) -> Result<FileInfo> {
@@ -44,20 +46,27 @@ pub async fn write(path: PathBuf, notes: BTreeMap<String, String>) -> Result<Fil
 /// The notes of a file; none where the file system has no room for any.
 pub(super) fn read(path: &Path) -> BTreeMap<String, String> {
     let text = |name: &String| {
-        let mut buffer = vec![0; LARGEST];
-        let size = rustix::fs::lgetxattr(path, format!("{PREFIX}{name}"), &mut buffer).ok()?;
-        buffer.truncate(size);
-        String::from_utf8(buffer).ok()
+        let mut buffer = [0; LARGEST];
+        let size = rustix::fs::lgetxattr(path, format!("{PREFIX}{name}"), &mut buffer[..]).ok()?;
+        String::from_utf8(buffer[..size].to_vec()).ok()
     };
     names(path).into_iter().filter_map(|name| Some((name.clone(), text(&name)?))).collect()
 }
 
 fn names(path: &Path) -> Vec<String> {
-    let Ok(size @ 1..) = rustix::fs::llistxattr(path, &mut [0u8; 0][..]) else { return Vec::new() };
-    let mut buffer = vec![0; size];
-    let Ok(size) = rustix::fs::llistxattr(path, &mut buffer) else { return Vec::new() };
-    buffer.truncate(size);
-    let all = buffer.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+    // Most files have none, and few have more than a handful.
+    let mut few = [0; 1024];
+    let mut many = Vec::new();
+    let found = match rustix::fs::llistxattr(path, &mut few[..]) {
+        Ok(size) => &few[..size],
+        Err(rustix::io::Errno::RANGE) => {
+            many.resize(MOST_NAMES, 0);
+            let size = rustix::fs::llistxattr(path, &mut many[..]).unwrap_or(0);
+            &many[..size]
+        }
+        Err(_) => return Vec::new(),
+    };
+    let all = found.split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
     all.filter_map(|name| name.strip_prefix(PREFIX)).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 

@@ -31,8 +31,13 @@ pub(super) async fn message<T: DeserializeOwned>(headers: &HeaderMap, body: Body
         return Err(Fault::new(Code::Unimplemented, "calls are understood in JSON: `application/json` or `application/connect+json`"));
     }
     if kind.starts_with(STREAM) {
-        let message = Envelopes::new(body).next().await?;
-        return read(&message.ok_or_else(|| Fault::bad("the call has no message"))?);
+        let mut messages = Envelopes::new(body);
+        let message = messages.next().await?.ok_or_else(|| Fault::bad("the call has no message"))?;
+        // Heard out, so that the connection can be used again.
+        if messages.next().await?.is_some() {
+            return Err(Fault::bad("the call has more than one message"));
+        }
+        return read(&message);
     }
     let body = Limited::new(body, LARGEST).collect().await;
     let body = body.map_err(|_| Fault::bad(format!("a message is at most {LARGEST} bytes and must come whole")))?.to_bytes();

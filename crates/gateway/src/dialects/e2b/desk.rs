@@ -93,11 +93,6 @@ impl Sandbox {
 }
 
 impl User<'_> {
-    /// The name of another user than the desk's own.
-    pub(super) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
     /// Sends a request to the desk, as it is.
     pub(super) async fn send(&self, path: &str, mut request: Request) -> Response {
         let path = match &self.name {

@@ -2,7 +2,7 @@
 
 use super::connect;
 use super::desk::Sandbox;
-use super::fault::{Fault, Result, done, plain};
+use super::fault::{Code, Fault, Result, done, plain};
 use super::{ACCESS_TOKEN, Inside, files, filesystem, names, process, text, token};
 use crate::app::App;
 use crate::listen::Peer;
@@ -55,16 +55,15 @@ pub(super) async fn open(app: &App, peer: Peer, inside: &Inside, headers: &Heade
 
 /// Nobody may try tokens as fast as they like.
 pub(super) fn refused(app: &App, peer: Peer) -> Fault {
-    match app.limits.failure(peer.network()) {
+    match app.limits.keyless(peer.network()) {
         Ok(()) => Fault::unauthenticated("the token of the sandbox is missing or wrong"),
-        // Still the same answer: clients must not take it for a sandbox that is busy.
-        Err(_) => Fault::unauthenticated("the token of the sandbox is missing or wrong, too often now"),
+        Err(refusal) => Fault::new(Code::ResourceExhausted, refusal.problem.detail.clone()),
     }
 }
 
 pub(super) fn limited(app: &App, desk: &str) -> Result<()> {
     let who = token::user_of(desk);
-    app.limits.desks(&who.key).map_err(|refusal| Fault::new(super::fault::Code::ResourceExhausted, refusal.problem.detail.clone()))
+    app.limits.desks(&who.key).map_err(|refusal| Fault::new(Code::ResourceExhausted, refusal.problem.detail.clone()))
 }
 
 /// Whether a sandbox runs; asked without a token too.
@@ -87,5 +86,5 @@ async fn health(app: &App, inside: &Inside, headers: &HeaderMap) -> Response {
 /// What a call that we do not know is told.
 pub(super) fn unknown(method: &str) -> Response {
     let message = format!("there is no method `{}`", method.escape_default());
-    connect::reply(Err(Fault::new(super::fault::Code::Unimplemented, message)))
+    connect::reply(Err(Fault::new(Code::Unimplemented, message)))
 }
