@@ -18,6 +18,7 @@ pub mod process;
 pub mod recording;
 pub mod screen;
 pub mod terminal;
+pub mod user;
 pub mod view;
 pub mod window;
 

@@ -30,6 +30,7 @@ pub mod screen;
 pub mod server;
 pub mod session;
 pub mod terminal;
+pub mod user;
 pub mod view;
 pub mod windows;
 mod x11;
@@ -55,6 +56,7 @@ pub struct Desk {
     pub processes: process::Processes,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
+    pub users: user::Users,
     pub view: view::View,
     pub freeze: server::v1::freeze::Freeze,
     last_look: server::v1::activity::LastLook,
@@ -87,6 +89,7 @@ impl Desk {
             processes: process::Processes::new(place.clone()),
             terminals: terminal::Terminals::new(place.clone()),
             recorder: recorder::Recorder::new(place.clone()),
+            users: user::Users::new(place.clone()),
             view: view::View::new(view::Options {
                 password: config.vnc_password.as_ref().and_then(|password| view::Password::new(password.reveal())),
                 open: config.open,

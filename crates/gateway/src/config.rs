@@ -27,6 +27,8 @@ pub struct Config {
     pub rates: Rates,
     /// Most connections at a time; fewer if the process may not open so many files.
     pub connections: usize,
+    /// For E2B's SDKs.
+    pub e2b: crate::dialects::e2b::Settings,
 }
 
 /// Files in PEM; read again when they change, and at SIGHUP.
@@ -70,6 +72,7 @@ impl Default for Config {
             open_metrics: false,
             rates: Rates::default(),
             connections: 4096,
+            e2b: crate::dialects::e2b::Settings::default(),
         }
     }
 }

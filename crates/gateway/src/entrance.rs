@@ -10,6 +10,7 @@ use crate::credentials::{self, Place, Secret};
 use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
+use crate::dialects::e2b;
 use crate::{limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -88,9 +89,12 @@ pub(crate) fn service(app: App) -> Answer {
 pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
-    let key = credentials::take(&mut request);
+    let plane = e2b::Plane::of(&request);
+    // Requests to E2B's sandboxes carry no key, and what looks like one is for a program there.
+    let keyless = plane.as_ref().is_some_and(|plane| !plane.has_key());
+    let key = if keyless { None } else { credentials::take(&mut request) };
     let id = request_id(request.headers());
-    if !class::of(request.method(), request.uri().path()).0.is_passed_on() {
+    if !keyless && !class::of(request.method(), request.uri().path()).0.is_passed_on() {
         credentials::strip_query(&mut request);
     }
     let (class, desk) = class::of(request.method(), request.uri().path());
@@ -107,13 +111,14 @@ pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Re
     );
     telemetry::follow(&span, request.headers());
     let mut response = {
-        let work = steps(&app, router, peer, request, key, class, start);
+        let work = steps(&app, router, peer, request, key, class, plane, start);
         work.instrument(span).await
     };
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
+#[expect(clippy::too_many_arguments)]
 async fn steps(
     app: &App,
     router: Router,
@@ -121,6 +126,7 @@ async fn steps(
     request: Request,
     key: Option<(Secret, Place)>,
     class: Class,
+    plane: Option<e2b::Plane>,
     start: Instant,
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -132,24 +138,32 @@ async fn steps(
     let mut key_id = None;
     let mut response = if origin.is_some() && origin::asks_first(&method, &parts.headers) {
         origin::permission(&parts.headers)
+    } else if let Some(plane) = plane.clone().filter(|plane| !plane.has_key()) {
+        guarded(e2b::data(app.clone(), peer, plane, Request::from_parts(parts, body))).await
     } else {
         match admit(app, peer, key, class, &parts).await {
             Err(refusal) => {
                 // Given back, so that the client can be heard out.
                 drop(body);
-                refusal.into_response()
+                if plane.is_some() { e2b::refused(refusal) } else { refusal.into_response() }
             }
             Ok(caller) => {
                 if let Some(caller) = caller {
                     Span::current().record("key", caller.who.key.as_str());
                     key_id = Some(caller.who.key.clone());
-                    parts.extensions.insert(caller);
+                    if plane.is_some() {
+                        guarded(e2b::control(app.clone(), caller, Request::from_parts(parts, body))).await
+                    } else {
+                        parts.extensions.insert(caller);
+                        route(router, Request::from_parts(parts, body)).await
+                    }
+                } else {
+                    route(router, Request::from_parts(parts, body)).await
                 }
-                route(router, Request::from_parts(parts, body)).await
             }
         }
     };
-    if response.extensions().get::<PassedOn>().is_none() {
+    if response.extensions().get::<PassedOn>().is_none() && plane.is_none() {
         response = refusal::from_text(&method, &path, response).await;
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
@@ -199,12 +213,20 @@ async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class
     Ok(Some(Caller { who, secret, place, peer, host, class }))
 }
 
-/// A panic ends its request, not the connection.
 async fn route(router: Router, request: Request) -> Response {
-    let work = AssertUnwindSafe(router.oneshot(request)).catch_unwind();
-    match work.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
+    let answered = async {
+        match router.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
+    guarded(answered).await
+}
+
+/// A panic ends its request, not the connection.
+async fn guarded(work: impl Future<Output = Response>) -> Response {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(response) => response,
         Err(cause) => {
             let reason = cause.downcast_ref::<String>().map(String::as_str);
             let reason = reason.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("unknown");

@@ -35,6 +35,15 @@ enum Of {
         #[command(flatten)]
         reach: Reach,
     },
+    /// Settings for E2B's SDKs: this fleet as its cloud
+    E2b {
+        /// Print JSON instead of shell lines
+        #[arg(long)]
+        json: bool,
+
+        #[command(flatten)]
+        reach: Reach,
+    },
     /// Settings for OSWorld: a desk as its server
     Osworld {
         /// The desk, by id, name or the beginning of either
@@ -57,6 +66,7 @@ pub(crate) fn run(args: EnvArgs) -> Exit {
                 tell(&fleet(&client), args.json)
             }
             Some(Of::Mcp { json, reach }) => tell_mcp(&reach.client()?, json),
+            Some(Of::E2b { json, reach }) => tell(&e2b(&reach.client()?)?, json),
             Some(Of::Osworld { desk, json, reach }) => {
                 let client = reach.client()?;
                 let desk = reach::desk(&client, &desk).await?;
@@ -126,6 +136,20 @@ fn osworld(client: &Client, desk: &str) -> Outcome<Variables> {
         ("HOTDESK_DESK", desk.to_owned()),
     ];
     variables.extend(fleet(client));
+    Ok(variables)
+}
+
+/// Both planes of E2B are one origin here. Some releases of its SDK insist on keys of E2B's own form.
+fn e2b(client: &Client) -> Outcome<Variables> {
+    let Target::Http(url) = client.target() else {
+        return Err(Failure::usage("E2B's SDKs can't use a Unix socket")
+            .hint("let the fleet listen on a port too: hotdesk serve --listen 127.0.0.1:7700"));
+    };
+    let url = url.as_str().trim_end_matches('/').to_owned();
+    let mut variables = vec![("E2B_API_URL", url.clone()), ("E2B_SANDBOX_URL", url)];
+    if let Some(key) = client.key() {
+        variables.push(("E2B_API_KEY", hotdesk_gateway::e2b_key(key).unwrap_or_else(|| key.to_owned())));
+    }
     Ok(variables)
 }
 

@@ -13,6 +13,7 @@ pub mod processes;
 pub mod recording;
 pub mod screen;
 pub mod terminals;
+pub mod users;
 pub mod view;
 pub mod windows;
 
@@ -45,6 +46,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(recording::router())
         .merge(screen::router())
         .merge(terminals::router())
+        .merge(users::router())
         .merge(view::router())
         .merge(windows::router())
 }

@@ -104,6 +104,10 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
     let home = format!("{}/", template.user.home());
     let mut own = String::new();
     for (number, file) in template.files.iter().enumerate() {
+        if let Some(to) = &file.link {
+            let _ = writeln!(script, "mkdir -p \"$(dirname \"$tree\"{0})\" && ln -sfn {1} \"$tree\"{0}", quote(&file.path), quote(to));
+            continue;
+        }
         let path = files.join(number.to_string());
         std::fs::write(&path, file.bytes()).map_err(|e| fail(&path, e))?;
         let _ = writeln!(script, "put {number} {:o} {}", file.mode_bits(), quote(&file.path));

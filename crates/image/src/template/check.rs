@@ -101,8 +101,8 @@ fn file_entry(file: &super::File) -> Checked {
     if path.split('/').any(|part| part == ".." || part == ".") {
         return Err(format!("file `{path}`: the path must not contain `.` or `..`"));
     }
-    if file.content.is_some() == file.source.is_some() {
-        return Err(format!("file `{path}`: say either `content` or `source`"));
+    if [file.content.is_some(), file.source.is_some(), file.link.is_some()].into_iter().filter(|said| *said).count() != 1 {
+        return Err(format!("file `{path}`: say either `content` or `source` or `link`"));
     }
     if u32::from_str_radix(&file.mode, 8).is_ok_and(|mode| mode <= 0o7777) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Process routes.
 
-mod output;
+pub(super) mod output;
 
 use super::attach::{self, Attached, Input};
 use crate::Desk;
@@ -107,7 +107,9 @@ async fn start_process(State(desk): State<Desk>, Json(request): Json<StartProces
     let mut command = command(&desk, request.argv, request.shell, request.env, request.cwd)?;
     command.limit = request.timeout_ms.map(Duration::from_millis);
     command.merge_stderr = request.merge_stderr;
-    let job = desk.processes.jobs().start(&desk.processes, command).await?;
+    command.stdin = request.no_input.then(Vec::new);
+    let jobs = desk.processes.jobs();
+    let job = jobs.start_with(&desk.processes, command, request.tag, request.patient).await?;
     Ok((StatusCode::CREATED, Json(job.info())))
 }
 
@@ -149,7 +151,9 @@ async fn read_output(
 ) -> Result<Response> {
     let job = desk.processes.jobs().get(id)?;
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    Ok(output::stream(job, resumed.unwrap_or(query.from), query.follow, query.encoding))
+    let reader = |from| job.output.read(from);
+    let watched = job.clone();
+    Ok(output::stream(reader, move || watched.exit().cloned(), resumed.unwrap_or(query.from), query.follow, query.encoding))
 }
 
 /// Write to a program
@@ -273,7 +277,7 @@ fn command(
     Ok(command)
 }
 
-fn input(text: Option<String>, base64: Option<String>, text_name: &str, base64_name: &str) -> Result<Option<Vec<u8>>> {
+pub(super) fn input(text: Option<String>, base64: Option<String>, text_name: &str, base64_name: &str) -> Result<Option<Vec<u8>>> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Error::Invalid(format!("give either `{text_name}` or `{base64_name}`"))),
         (Some(text), None) => Ok(Some(text.into_bytes())),
