@@ -6,6 +6,7 @@
 pub mod change;
 pub mod list;
 pub mod read;
+pub mod search;
 pub mod tar;
 pub mod watch;
 pub mod write;

@@ -33,6 +33,7 @@ pub(crate) struct Parts {
     pub(crate) closing: CancellationToken,
     pub(crate) public: Option<Public>,
     pub(crate) usage: crate::metrics::UsageCache,
+    pub(crate) daytona: crate::dialects::daytona::Kept,
 }
 
 /// Under which clients know us.
@@ -59,6 +60,7 @@ impl App {
             tunnels: TaskTracker::new(),
             closing: CancellationToken::new(),
             usage: crate::metrics::UsageCache::default(),
+            daytona: Default::default(),
             public,
             fleet,
             images,

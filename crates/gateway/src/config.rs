@@ -27,6 +27,9 @@ pub struct Config {
     pub rates: Rates,
     /// Most connections at a time; fewer if the process may not open so many files.
     pub connections: usize,
+    /// Templates that stand for images, for clients that name those. In the settings file it is the table `[images]`.
+    #[serde(skip)]
+    pub images: crate::Images,
 }
 
 /// Files in PEM; read again when they change, and at SIGHUP.
@@ -70,6 +73,7 @@ impl Default for Config {
             open_metrics: false,
             rates: Rates::default(),
             connections: 4096,
+            images: crate::Images::default(),
         }
     }
 }

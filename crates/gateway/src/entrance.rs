@@ -9,7 +9,7 @@ use crate::connection::Answer;
 use crate::credentials::{self, Place, Secret};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
-use crate::{limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
+use crate::{dialects, limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
 use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -41,6 +41,8 @@ pub(crate) struct Caller {
     /// The name under which the client knows us.
     pub(crate) host: Option<String>,
     pub(crate) class: Class,
+    /// Let in without a key, by what a dialect has checked.
+    pub(crate) guest: bool,
 }
 
 impl Caller {
@@ -69,7 +71,8 @@ pub(crate) struct PassedOn;
 /// Everything that the gateway answers.
 pub(crate) fn router(app: App) -> Router {
     let (routes, _) = v1::router().merge(vm::router()).merge(proxy::router()).split_for_parts();
-    routes.route("/v1/openapi.json", axum::routing::get(openapi::get)).fallback(refusal::no_such_path).with_state(app)
+    let routes = routes.route("/v1/openapi.json", axum::routing::get(openapi::get)).merge(dialects::router());
+    routes.fallback(refusal::no_such_path).with_state(app)
 }
 
 pub(crate) fn service(app: App) -> Answer {
@@ -80,6 +83,7 @@ pub(crate) fn service(app: App) -> Answer {
 async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
+    dialects::lead(&mut request);
     let key = credentials::take(&mut request);
     let id = request_id(request.headers());
     if !class::of(request.method(), request.uri().path()).0.is_passed_on() {
@@ -125,7 +129,7 @@ async fn steps(
     let mut response = if origin.is_some() && origin::asks_first(&method, &parts.headers) {
         origin::permission(&parts.headers)
     } else {
-        match admit(app, peer, key, class, &parts).await {
+        match admit(app, peer, key, class, &mut parts).await {
             Err(refusal) => {
                 // Given back, so that the client can be heard out.
                 drop(body);
@@ -143,6 +147,7 @@ async fn steps(
     };
     if response.extensions().get::<PassedOn>().is_none() {
         response = refusal::from_text(&method, &path, response).await;
+        response = dialects::shape(&path, response).await;
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
     let mut response = fate.settle(response);
@@ -158,7 +163,10 @@ async fn steps(
 }
 
 /// Who asks; none where no key is needed.
-async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &Parts) -> Result<Option<Caller>> {
+async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &mut Parts) -> Result<Option<Caller>> {
+    if let Some(admitted) = dialects::admit(app, peer, &key, class, request).await {
+        return admitted.map(Some);
+    }
     let (path, headers) = (request.uri.path(), &request.headers);
     if !class.is_passed_on() && has_nul(&request.uri) {
         return Err(Refusal::invalid("the address holds a zero byte"));
@@ -188,7 +196,7 @@ async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class
         false => app.limits.control(&who.key)?,
     }
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
-    Ok(Some(Caller { who, secret, place, peer, host, class }))
+    Ok(Some(Caller { who, secret, place, peer, host, class, guest: false }))
 }
 
 /// A panic ends its request, not the connection.

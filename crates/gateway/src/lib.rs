@@ -5,6 +5,7 @@
 //!       └ entrance   the key is found and taken out, who is it, may it ask so often; afterwards: measured, audited
 //!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
 //!           ├ vm         the four routes of `/vm`
+//!           ├ dialects   other people's APIs, translated
 //!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
@@ -29,6 +30,7 @@ mod body;
 mod class;
 mod connection;
 mod credentials;
+mod dialects;
 mod entrance;
 mod limits;
 mod metrics;
@@ -44,6 +46,7 @@ mod vm;
 mod tests;
 
 pub use config::{Config, Rate, Rates, TlsFiles};
+pub use dialects::daytona::Images;
 pub use error::{Error, Result};
 pub use listen::Address;
 

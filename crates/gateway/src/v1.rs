@@ -12,6 +12,7 @@ mod verbs;
 mod wait;
 
 pub(crate) use desks::idempotency;
+pub(crate) use verbs::memory;
 pub(crate) use wait::{arrived, refuse_failed, to_its_end};
 
 use crate::app::App;

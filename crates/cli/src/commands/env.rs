@@ -37,6 +37,15 @@ enum Of {
         #[command(flatten)]
         reach: Reach,
     },
+    /// Settings for Daytona's SDKs: this fleet as their server
+    Daytona {
+        /// Print JSON instead of shell lines
+        #[arg(long)]
+        json: bool,
+
+        #[command(flatten)]
+        reach: Reach,
+    },
 }
 
 pub(crate) fn run(args: EnvArgs) -> Exit {
@@ -51,6 +60,7 @@ pub(crate) fn run(args: EnvArgs) -> Exit {
                 let desk = reach::desk(&client, &desk).await?;
                 tell(&osworld(&client, &desk.id)?, json)
             }
+            Some(Of::Daytona { json, reach }) => tell(&daytona(&reach.client()?)?, json),
         }
     })
 }
@@ -88,6 +98,19 @@ fn osworld(client: &Client, desk: &str) -> Outcome<Variables> {
     Ok(variables)
 }
 
+fn daytona(client: &Client) -> Outcome<Variables> {
+    let Target::Http(_) = client.target() else {
+        return Err(Failure::usage("Daytona's SDKs can't use a Unix socket")
+            .hint("let the fleet listen on a port too: hotdesk serve --listen 127.0.0.1:7700"));
+    };
+    let mut variables = vec![("DAYTONA_API_URL", client.address(&["daytona", "api"]))];
+    if let Some(key) = client.key() {
+        variables.push(("DAYTONA_API_KEY", key.to_owned()));
+    }
+    variables.push(("DAYTONA_TARGET", "us".into()));
+    Ok(variables)
+}
+
 fn tell(variables: &[(&'static str, String)], json: bool) -> Outcome {
     if json {
         #[derive(Serialize)]
@@ -119,6 +142,15 @@ mod tests {
         assert_eq!(variables["OSWORLD_BASE_URL"], "http://127.0.0.1:7700/k/hd_k/osworld/d-1");
         assert_eq!((variables["OSWORLD_HOST"].as_str(), variables["OSWORLD_PORT"].as_str()), ("127.0.0.1", "7700"));
         assert!(osworld(&Client::new("unix:/x", "hd_k").unwrap(), "d-1").is_err());
+    }
+
+    #[test]
+    fn settings_of_daytona() {
+        let client = Client::new("http://127.0.0.1:7700", "hd_k").unwrap();
+        let variables: BTreeMap<_, _> = daytona(&client).unwrap().into_iter().collect();
+        assert_eq!(variables["DAYTONA_API_URL"], "http://127.0.0.1:7700/daytona/api");
+        assert_eq!(variables["DAYTONA_API_KEY"], "hd_k");
+        assert!(daytona(&Client::new("unix:/x", "hd_k").unwrap()).is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod ports;
 pub mod processes;
 pub mod recording;
 pub mod screen;
+pub mod shells;
 pub mod terminals;
 pub mod view;
 pub mod windows;
@@ -44,6 +45,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(processes::router())
         .merge(recording::router())
         .merge(screen::router())
+        .merge(shells::router())
         .merge(terminals::router())
         .merge(view::router())
         .merge(windows::router())

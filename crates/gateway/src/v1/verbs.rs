@@ -172,7 +172,7 @@ async fn fork(
 }
 
 /// Whether memory is saved too: as asked, or where the provider can and the desk runs.
-async fn memory(app: &App, who: &Who, id: &str, wanted: Option<bool>) -> Result<bool> {
+pub(crate) async fn memory(app: &App, who: &Who, id: &str, wanted: Option<bool>) -> Result<bool> {
     if let Some(wanted) = wanted {
         return Ok(wanted);
     }

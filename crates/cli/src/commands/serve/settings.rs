@@ -14,6 +14,9 @@
 //!
 //! [local]
 //! debuggers = true
+//!
+//! [images]
+//! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
@@ -76,9 +79,9 @@ impl Settings {
     fn from_text(text: &str) -> Outcome<Self> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-        let (gateway, local, kinds) = (take("gateway"), take("local"), table.remove("providers"));
+        let (gateway, local, images, kinds) = (take("gateway"), take("local"), take("images"), table.remove("providers"));
         Ok(Self {
-            gateway: part("gateway.", gateway)?,
+            gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
             fleet: part("", toml::Value::Table(table))?,
@@ -100,6 +103,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("archive".into(), "DATA/archives".into());
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
+    all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! Process routes.
 
-mod output;
+pub(super) mod output;
 
 use super::attach::{self, Attached, Input};
 use crate::Desk;
@@ -149,7 +149,8 @@ async fn read_output(
 ) -> Result<Response> {
     let job = desk.processes.jobs().get(id)?;
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    Ok(output::stream(job, resumed.unwrap_or(query.from), query.follow, query.encoding))
+    let from = resumed.unwrap_or(query.from);
+    Ok(output::stream(job.output.read(from), move || job.exit().cloned(), from, query.follow, query.encoding))
 }
 
 /// Write to a program

@@ -1,6 +1,5 @@
 //! Output as server-sent events.
 
-use crate::process::jobs::Job;
 use crate::process::tape::{Next, Reader, Source};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -8,21 +7,25 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
-use hotdesk_api::process::{Encoding, OutputEvent};
+use hotdesk_api::process::{Encoding, Exit, OutputEvent};
 use std::convert::Infallible;
-use std::sync::Arc;
 
-/// Events from the offset `from` on. Without `follow` they end with what is there.
-pub(super) fn stream(job: Arc<Job>, from: u64, follow: bool, encoding: Encoding) -> Response {
-    let feed =
-        Feed { reader: job.output.read(from), job, follow, encoding, halves: Default::default(), position: from, done: false };
+/// Events of what `reader` reads from the offset `from` on, and how it `ended`. Without `follow` they end with what is there.
+pub(in super::super) fn stream(
+    reader: Reader,
+    ended: impl Fn() -> Option<Exit> + Send + 'static,
+    from: u64,
+    follow: bool,
+    encoding: Encoding,
+) -> Response {
+    let feed = Feed { reader, ended: Box::new(ended), follow, encoding, halves: Default::default(), position: from, done: false };
     let events = stream::unfold(feed, |mut feed| async move { feed.next().await.map(|event| (event, feed)) });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
 struct Feed {
-    job: Arc<Job>,
     reader: Reader,
+    ended: Box<dyn Fn() -> Option<Exit> + Send>,
     follow: bool,
     encoding: Encoding,
     /// Of each source, the start of a character whose end has not come yet.
@@ -57,7 +60,7 @@ impl Feed {
                 None => {
                     self.done = true;
                     // What runs has no end to tell.
-                    OutputEvent::Exit { exit: self.job.exit()?.clone() }
+                    OutputEvent::Exit { exit: (self.ended)()? }
                 }
             };
             return Some(Ok(self.event(&event)));
