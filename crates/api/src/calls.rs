@@ -51,6 +51,11 @@ pub struct SnapshotList {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeList {
+    pub volumes: Vec<crate::fleet::Volume>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolList {
     pub pools: Vec<Pool>,
 }

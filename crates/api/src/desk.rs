@@ -1,6 +1,7 @@
 //! A desk as the fleet knows it: what was asked for, the state it is in, and why.
 
 use crate::action::Size;
+use crate::fleet::VolumeMount;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -94,6 +95,8 @@ pub struct NewDesk {
     pub network: Option<bool>,
     /// Only for keys of the whole fleet: whose desk it is (default: `default`).
     pub project: Option<String>,
+    /// Volumes that are mounted in it.
+    pub volumes: Vec<VolumeMount>,
     /// Wait for a free place instead of a refusal when a limit is reached, so many seconds.
     pub queue_s: u64,
 }
@@ -138,6 +141,9 @@ pub struct Desk {
     pub cost: f64,
     /// The stage that a step under way is in, for progress.
     pub stage: Option<String>,
+    /// Volumes that are mounted in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
 }
 
 /// A change of a desk or of the fleet, as it is written to the log.

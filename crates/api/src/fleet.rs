@@ -112,6 +112,53 @@ fn alert_share() -> f64 {
     0.8
 }
 
+/// Files that outlive desks: mounted into as many as want them, or into one at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    pub id: String,
+    /// Unique in its project.
+    pub name: String,
+    pub project: String,
+    /// Where its files come from; none: a directory of the fleet.
+    pub source: Option<String>,
+    /// One desk at a time.
+    pub exclusive: bool,
+    /// RFC 3339.
+    pub created_at: String,
+    /// Names, or else ids, of the desks that have it, whether they run or not.
+    pub desks: Vec<String>,
+}
+
+/// The request for a new volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    pub name: String,
+    /// Only for keys of the whole fleet: whose volume it is (default: `default`).
+    #[serde(default)]
+    pub project: Option<String>,
+    #[serde(default)]
+    pub source: Option<String>,
+    /// One desk at a time.
+    #[serde(default)]
+    pub exclusive: bool,
+}
+
+/// A volume in a desk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeMount {
+    /// Name or id.
+    pub volume: String,
+    /// The directory inside, anywhere but `/`.
+    pub at: String,
+    #[serde(default)]
+    pub read_only: bool,
+    /// Only this directory of the volume; it is made if it is missing.
+    #[serde(default)]
+    pub subpath: Option<String>,
+}
+
 /// Numbers of the fleet at a glance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FleetInfo {
@@ -149,5 +196,8 @@ pub struct Capabilities {
     pub cpu_limit: bool,
     pub memory_limit: bool,
     pub disk_limit: bool,
+    /// Named volumes can be mounted into desks.
+    #[serde(default)]
+    pub volumes: bool,
     pub templates: Vec<String>,
 }

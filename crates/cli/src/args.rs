@@ -4,6 +4,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::budget::BudgetCommand;
 use crate::commands::costs::CostsArgs;
 use crate::commands::cp::CpArgs;
+use crate::commands::disk::DiskCommand;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::down::DownArgs;
 use crate::commands::env::EnvArgs;
@@ -28,6 +29,7 @@ use crate::commands::steps::StepArgs;
 use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::volume::VolumeCommand;
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{
@@ -64,6 +66,9 @@ pub(crate) enum Command {
     /// See what desks are made of, and build it
     #[command(subcommand)]
     Template(TemplateCommand),
+    /// Fetch disks of virtual machines, and bring them into shape
+    #[command(subcommand)]
+    Disk(DiskCommand),
 
     /// Make a desk
     New(Box<NewArgs>),
@@ -114,6 +119,9 @@ pub(crate) enum Command {
     /// Keep desks ready
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Keep files that outlive desks
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Say who may use the fleet
     #[command(subcommand)]
     Key(KeyCommand),
@@ -272,10 +280,10 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["up", "down", "serve", "template", "desk", "doctor", "completions"]),
+    ("This machine", &["up", "down", "serve", "template", "disk", "desk", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
-    ("The fleet", &["env", "top", "events", "pool", "key", "budget", "costs", "audit", "provider"]),
+    ("The fleet", &["env", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
 ];
 
 /// The command line with its overview.

@@ -7,9 +7,10 @@ use crate::wire::Done;
 use crate::{Error, Result};
 use hotdesk_api::calls::{
     AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, PoolList, SnapshotList, TemplateInfo, TemplateList,
+    VolumeList,
 };
 use hotdesk_api::desk::{Event, NewDesk, Snapshot, State};
-use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, Pool, PoolSpec};
+use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, NewVolume, Pool, PoolSpec, Volume};
 use rand::distr::{Alphanumeric, SampleString};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
@@ -115,6 +116,22 @@ impl Client {
 
     pub async fn delete_snapshot(&self, id: &str) -> Result<()> {
         self.call(Method::DELETE, &["v1", "snapshots", id]).done().await
+    }
+
+    pub async fn volumes(&self) -> Result<Vec<Volume>> {
+        self.get::<VolumeList>(&["v1", "volumes"]).await.map(|list| list.volumes)
+    }
+
+    pub async fn volume(&self, id: &str) -> Result<Volume> {
+        self.get(&["v1", "volumes", id]).await
+    }
+
+    pub async fn create_volume(&self, new: &NewVolume) -> Result<Volume> {
+        self.call(Method::POST, &["v1", "volumes"]).json(new)?.answer().await
+    }
+
+    pub async fn delete_volume(&self, id: &str) -> Result<()> {
+        self.call(Method::DELETE, &["v1", "volumes", id]).done().await
     }
 
     pub async fn pools(&self) -> Result<Vec<Pool>> {

@@ -54,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) drivers: Drivers,
     pub(crate) admission: Admission,
     pub(crate) pools: Pools,
+    /// One at a time gives out volumes.
+    pub(crate) volumes: tokio::sync::Mutex<()>,
     pub(crate) events: broadcast::Sender<Event>,
     /// The number of the last event that was passed on.
     pub(crate) last_event: AtomicI64,

@@ -31,6 +31,7 @@ pub mod testing;
 mod engine;
 mod fleet;
 mod view;
+mod volumes;
 
 pub use config::Config;
 pub use error::{Error, Result};

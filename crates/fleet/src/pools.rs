@@ -131,6 +131,7 @@ impl Engine {
             && request.env.is_empty()
             && request.screen.is_none_or(|s| s == self.config.screen)
             && request.vnc_password.is_none()
+            && request.volumes.is_empty()
             && request.network.is_none_or(|n| n == network);
         if !plain {
             self.pools.missed(template);

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use async_trait::async_trait;
 use hotdesk_api::desk::Policy;
 use hotdesk_api::desk::{Event, Snapshot, State};
-use hotdesk_api::fleet::{Budget, Key, PoolSpec};
+use hotdesk_api::fleet::{Budget, Key, PoolSpec, Volume};
 use hotdesk_provider::{DeskSpec, Placed};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -223,6 +223,10 @@ pub trait Store: Send + Sync + 'static {
     async fn put_snapshot(&self, snapshot: &Snapshot) -> Result<()>;
     async fn remove_snapshot(&self, id: &str) -> Result<()>;
     async fn snapshots(&self) -> Result<Vec<Snapshot>>;
+    /// False if its project has a volume of that name.
+    async fn add_volume(&self, volume: &Volume) -> Result<bool>;
+    async fn remove_volume(&self, id: &str) -> Result<()>;
+    async fn volumes(&self) -> Result<Vec<Volume>>;
     async fn put_budget(&self, budget: &Budget) -> Result<()>;
     async fn remove_budget(&self, project: &str) -> Result<()>;
     async fn budgets(&self) -> Result<Vec<Budget>>;

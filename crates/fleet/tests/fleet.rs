@@ -12,6 +12,8 @@ mod limits;
 mod pools;
 #[path = "fleet/reconcile.rs"]
 mod reconcile;
+#[path = "fleet/volumes.rs"]
+mod volumes;
 
 use hotdesk_api::desk::{Desk, NewDesk, State};
 use hotdesk_fleet::testing::{self, MemoryStore, Reality, admin};

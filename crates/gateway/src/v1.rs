@@ -9,6 +9,7 @@ mod pools;
 mod snapshots;
 mod templates;
 mod verbs;
+mod volumes;
 mod wait;
 
 pub(crate) use desks::idempotency;
@@ -25,6 +26,7 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .merge(desks::router())
         .merge(verbs::router())
         .merge(snapshots::router())
+        .merge(volumes::router())
         .merge(events::router())
         .merge(pools::router())
         .merge(keys::router())

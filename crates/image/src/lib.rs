@@ -17,6 +17,7 @@
 
 mod builder;
 mod digest;
+pub mod disk;
 mod error;
 mod library;
 mod packages;

@@ -51,6 +51,23 @@ pub struct DeskSpec {
     pub vnc_password: Option<String>,
     /// The desk's own token; its server refuses every request without it.
     pub secret: String,
+    #[serde(default)]
+    pub volumes: Vec<VolumePlace>,
+}
+
+/// A volume and where it goes. The fleet has checked that places are sane and do not meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumePlace {
+    /// Its id.
+    pub volume: String,
+    pub name: String,
+    /// The directory on this machine. What is in it was written by desks and is not to be trusted.
+    pub directory: PathBuf,
+    /// The directory inside.
+    pub at: String,
+    pub read_only: bool,
+    /// Only this directory of the volume.
+    pub subpath: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

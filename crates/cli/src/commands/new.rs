@@ -1,6 +1,7 @@
 //! `hotdesk new`: makes a desk.
 
 use super::steps::{self, finish};
+use super::volume::parse_mount;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -10,6 +11,7 @@ use crate::waiting::{Waiting, say};
 use clap::Args;
 use hotdesk_api::action::Size;
 use hotdesk_api::desk::{Desk, NewDesk};
+use hotdesk_api::fleet::VolumeMount;
 use hotdesk_client::Create;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -71,6 +73,10 @@ pub(crate) struct Wishes {
     #[arg(long, value_name = "SIZE", value_parser = parse_mebibytes)]
     disk: Option<u64>,
 
+    /// A volume and where to mount it; can be given several times
+    #[arg(long = "volume", value_name = "NAME:/PATH[:ro]", value_parser = parse_mount)]
+    volumes: Vec<VolumeMount>,
+
     /// Stop it when it was idle so long, such as 15m; never keeps it
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     auto_stop: Option<Duration>,
@@ -116,6 +122,7 @@ impl Wishes {
             labels: self.labels.into_iter().collect(),
             env: self.env.into_iter().collect(),
             screen: self.screen,
+            volumes: self.volumes,
             network: self.no_network.then_some(false),
             project: self.project,
             queue_s: self.queue.map_or(0, |time| time.as_secs()),

@@ -40,6 +40,7 @@ pub(crate) fn run(command: ProviderCommand) -> Exit {
                 ("CPU limit", can.cpu_limit),
                 ("memory limit", can.memory_limit),
                 ("disk limit", can.disk_limit),
+                ("volumes", can.volumes),
             ];
             let list = |wanted: bool| {
                 let names: Vec<_> = all.iter().filter(|(_, can)| *can == wanted).map(|(name, _)| *name).collect();

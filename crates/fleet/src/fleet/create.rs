@@ -9,7 +9,7 @@ use crate::telemetry;
 use hotdesk_api::action::Size;
 use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, Snapshot, SnapshotState, State};
 use hotdesk_api::fleet::{Capabilities, Scope};
-use hotdesk_provider::{DeskSpec, Door, Error as ProviderError, Progress, Provider, SnapshotRef};
+use hotdesk_provider::{DeskSpec, Door, Error as ProviderError, Progress, Provider, SnapshotRef, VolumePlace};
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +51,7 @@ pub(crate) struct Draft {
     pub(crate) network: bool,
     pub(crate) vnc_password: Option<String>,
     pub(crate) pool: Option<String>,
+    pub(crate) volumes: Vec<VolumePlace>,
 }
 
 impl Draft {
@@ -71,6 +72,7 @@ impl Draft {
             network: false,
             vnc_password: None,
             pool: None,
+            volumes: Vec::new(),
         }
     }
 
@@ -105,6 +107,7 @@ impl Draft {
                 network: self.network,
                 vnc_password: self.vnc_password,
                 secret: secret(),
+                volumes: self.volumes,
             },
             id: self.id,
         }
@@ -161,6 +164,11 @@ impl Fleet {
         engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let capabilities = provider.capabilities().await;
         capable(provider.name(), &capabilities, &request)?;
+        if origin.as_ref().is_some_and(|snapshot| snapshot.memory) && !request.volumes.is_empty() {
+            return Err(Error::Invalid(
+                "a desk that goes on from a snapshot with memory can't have volumes that it did not have; leave them out".into(),
+            ));
+        }
         let queue = Duration::from_secs(request.queue_s);
         let mut wanted = Wanted {
             project: project.clone(),
@@ -207,11 +215,18 @@ impl Fleet {
         wanted.cpu_and_memory = Some(draft.resources);
         wanted.disk_mib = draft.resources.disk_mib;
 
+        // Unknown or taken volumes are told before a place is waited for.
+        engine.volume_places(&draft.project, &request.volumes).await?;
         let place = engine.admit(wanted, queue).await?;
         let once = idempotency.map(|key| (scope, key.to_owned()));
         let (owner, insert) = (who.name.clone(), Arc::clone(engine));
-        let id = draft.id.clone();
-        let before = engine.detached(async move { write(&insert, draft, place, &owner, once).await }).await?;
+        let (id, mounts) = (draft.id.clone(), request.volumes);
+        let written = async move {
+            let _turn = if mounts.is_empty() { None } else { Some(insert.volume_turn().await?) };
+            draft.volumes = insert.volume_places(&draft.project, &mounts).await?;
+            write(&insert, draft, place, &owner, once).await
+        };
+        let before = engine.detached(written).await?;
         match before {
             Some(before) => self.made_before(&before).await,
             None => self.shown_by_id(&id),
@@ -330,7 +345,7 @@ async fn claim(
 }
 
 /// Whose desk it will be.
-pub(super) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
+pub(crate) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
     match (&who.scope, asked) {
         (Scope::Admin, Some(crate::pools::PROJECT)) => {
             Err(Error::Invalid(format!("the project {} is the fleet's own; choose another one", crate::pools::PROJECT)))
@@ -360,6 +375,9 @@ fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Res
     let default = Resources::default();
     if request.network == Some(true) && !can.network {
         return refuse("a desk with a network", "there is none for desks here; `hotdesk doctor` says why");
+    }
+    if !request.volumes.is_empty() && !can.volumes {
+        return refuse("a desk with volumes", "it has no way to mount them");
     }
     if request.resources.cpus.to_bits() != default.cpus.to_bits() && !can.cpu_limit {
         return refuse("a limit of CPU", "nothing here enforces it; leave cpus out");

@@ -356,7 +356,17 @@ impl Engine {
             busy: None,
             cost: self.money.cost(record, self.clock.now_ms()),
             stage: None,
+            volumes: record.spec.volumes.iter().map(mounted).collect(),
         }
+    }
+}
+
+fn mounted(place: &hotdesk_provider::VolumePlace) -> hotdesk_api::fleet::VolumeMount {
+    hotdesk_api::fleet::VolumeMount {
+        volume: place.name.clone(),
+        at: place.at.clone(),
+        read_only: place.read_only,
+        subpath: place.subpath.clone(),
     }
 }
 

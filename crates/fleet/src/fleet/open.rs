@@ -81,6 +81,7 @@ impl Fleet {
             holds: crate::driver::hold::Holds::default(),
             drivers: crate::driver::Drivers::default(),
             pools: crate::pools::Pools::default(),
+            volumes: tokio::sync::Mutex::new(()),
             events: broadcast::channel(EVENTS_KEPT).0,
             last_event: AtomicI64::new(newest),
             wanted: Notify::new(),

@@ -118,6 +118,11 @@ impl Fleet {
             cpu_and_memory: Some(draft.resources),
             disk_mib: draft.resources.disk_mib,
         };
+        let mounts = match request.volumes.is_empty() {
+            true => self.engine.shown_record(&source).volumes,
+            false => request.volumes,
+        };
+        engine.volume_places(&draft.project, &mounts).await?;
         let mut place = engine.admit(wanted, Duration::from_secs(request.queue_s)).await?;
         place.let_others();
         let (by, new) = (who.name.clone(), draft.id.clone());
@@ -127,6 +132,8 @@ impl Fleet {
                 let made = async {
                     let snapshot = take(&engine, &held, &record, None, memory, FOR_A_FORK).await?;
                     draft.snapshot = Some(SnapshotRef { id: snapshot.id, memory });
+                    let _turn = if mounts.is_empty() { None } else { Some(engine.volume_turn().await?) };
+                    draft.volumes = engine.volume_places(&draft.project, &mounts).await?;
                     write(&engine, draft, place, &by, None).await
                 };
                 // Held until the new desk is written down: a snapshot for a fork that no desk uses is removed.
@@ -167,6 +174,12 @@ async fn hold_resting(engine: &Arc<Engine>, id: &str, memory: bool) -> Result<(H
             provider: provider.name(),
             what: "a snapshot with memory".into(),
             reason: can.live_fork_reason,
+        })),
+        // Open files of a volume would be those of another moment than the memory that knows them.
+        _ if memory && !record.spec.volumes.is_empty() => Some(Error::Provider(ProviderError::Unsupported {
+            provider: provider.name(),
+            what: "a snapshot with memory".into(),
+            reason: "the desk has volumes, whose files are not part of a snapshot; save its files alone".into(),
         })),
         _ if !can.snapshot => Some(Error::Provider(ProviderError::Unsupported {
             provider: provider.name(),

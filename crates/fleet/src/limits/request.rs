@@ -63,6 +63,7 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     {
         return bad(format!("vnc_password is 1 to {LONGEST_PASSWORD} bytes without control characters"));
     }
+    crate::volumes::check_mounts(&request.volumes)?;
     if request.queue_s > LONGEST_QUEUE {
         return bad(format!("queue_s is at most {LONGEST_QUEUE}"));
     }
@@ -91,6 +92,15 @@ pub(crate) fn pool(spec: &PoolSpec) -> Result<()> {
     }
     if spec.cool_down_s > LONGEST_SECONDS {
         return bad(format!("cool_down_s is at most {LONGEST_SECONDS}"));
+    }
+    Ok(())
+}
+
+/// Nor must a volume's.
+pub(crate) fn volume_name(name: &str) -> Result<()> {
+    plain_name("name", name)?;
+    if name.starts_with("v-") {
+        return bad(format!("the name {name} looks like an id; choose one that does not begin with v-"));
     }
     Ok(())
 }

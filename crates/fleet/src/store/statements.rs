@@ -6,7 +6,7 @@ use super::{Alert, Along, Audit, Change, Claimed, Once, Record, Spend, Store, St
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use hotdesk_api::desk::{Event, Snapshot};
-use hotdesk_api::fleet::{Budget, PoolSpec, Scope};
+use hotdesk_api::fleet::{Budget, PoolSpec, Scope, Volume};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -247,6 +247,21 @@ impl<D: Driver> Store for D {
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>> {
         self.read("SELECT body FROM snapshots ORDER BY id", vec![]).await?.iter().map(|row| row.json(0)).collect()
+    }
+
+    async fn add_volume(&self, volume: &Volume) -> Result<bool> {
+        let statement = "INSERT INTO volumes (id, project, name, body) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+        let Volume { id, project, name, .. } = volume;
+        let values = vec![id.as_str().into(), project.as_str().into(), name.as_str().into(), json(volume)?.into()];
+        Ok(alone(self, Durability::Full, statement, values).await? == 1)
+    }
+
+    async fn remove_volume(&self, id: &str) -> Result<()> {
+        alone(self, Durability::Full, "DELETE FROM volumes WHERE id = $1", vec![id.into()]).await.map(drop)
+    }
+
+    async fn volumes(&self) -> Result<Vec<Volume>> {
+        self.read("SELECT body FROM volumes ORDER BY project, name", vec![]).await?.iter().map(|row| row.json(0)).collect()
     }
 
     async fn put_budget(&self, budget: &Budget) -> Result<()> {

@@ -29,6 +29,7 @@ pub(crate) fn desk(id: &str) -> Record {
             network: true,
             vnc_password: None,
             secret: "secret".into(),
+            volumes: Vec::new(),
         },
         policy: Policy::default(),
         state: State::Running,

@@ -102,6 +102,7 @@ impl Reality {
             cpu_limit: true,
             memory_limit: true,
             disk_limit: true,
+            volumes: true,
             templates: vec!["base".into(), "bare".into()],
             ..Capabilities::default()
         };

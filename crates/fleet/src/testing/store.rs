@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::store::{Alert, Along, Audit, Change, Claimed, Once, Record, Spend, Store, StoredKey};
 use async_trait::async_trait;
 use hotdesk_api::desk::{Event, Snapshot, State};
-use hotdesk_api::fleet::{Budget, PoolSpec};
+use hotdesk_api::fleet::{Budget, PoolSpec, Volume};
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ struct Tables {
     key_change: i64,
     pools: BTreeMap<String, PoolSpec>,
     snapshots: BTreeMap<String, Snapshot>,
+    volumes: BTreeMap<String, Volume>,
     budgets: BTreeMap<String, Budget>,
     notes: BTreeMap<(String, String), (Option<i64>, String)>,
     spent: BTreeMap<(String, String), i64>,
@@ -333,6 +334,29 @@ impl Store for MemoryStore {
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>> {
         self.run(|t| Ok(t.snapshots.values().cloned().collect())).await
+    }
+
+    async fn add_volume(&self, volume: &Volume) -> Result<bool> {
+        self.run(|t| {
+            let taken = t.volumes.values().any(|v| (&v.project, &v.name) == (&volume.project, &volume.name));
+            if !taken {
+                t.volumes.insert(volume.id.clone(), volume.clone());
+            }
+            Ok(!taken)
+        })
+        .await
+    }
+
+    async fn remove_volume(&self, id: &str) -> Result<()> {
+        self.run(|t| {
+            t.volumes.remove(id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn volumes(&self) -> Result<Vec<Volume>> {
+        self.run(|t| Ok(t.volumes.values().cloned().collect())).await
     }
 
     async fn put_budget(&self, budget: &Budget) -> Result<()> {

@@ -179,7 +179,9 @@ pub(crate) async fn memory(app: &App, who: &Who, id: &str, wanted: Option<bool>)
     let desk = app.fleet.desk(who, id).await?;
     let info = app.fleet.info().await?;
     let provider = info.providers.iter().find(|provider| provider.name == desk.provider);
-    Ok(desk.state == desk::State::Running && provider.is_some_and(|provider| provider.capabilities.live_fork))
+    // Volumes are no part of a memory.
+    let plain = desk.state == desk::State::Running && desk.volumes.is_empty();
+    Ok(plain && provider.is_some_and(|provider| provider.capabilities.live_fork))
 }
 
 /// [`ForkDesk`] with unknown names refused, which serde can't for flattened parts.

@@ -4,8 +4,8 @@ use super::engine::{ORDINARY, STARTING, gone_is_good, gone_is_none};
 use super::{Docker, LABEL_DESK, LABEL_FLEET, image, tree};
 use crate::{Address, DeskSpec, Door, Error, Placed, Progress, Result, Usage};
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, EndpointSettings, HostConfig, HostConfigLogConfig,
-    PortBinding, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, ContainerInspectResponse, ContainerSummary, EndpointSettings, HostConfig, HostConfigLogConfig, Mount,
+    MountType, PortBinding, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
@@ -36,6 +36,34 @@ const ALIVE: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines of the log in the reason why a desk did not come up.
 const LAST_LINES: usize = 8;
+
+fn mount(volume: &crate::VolumePlace) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(volume.directory.display().to_string()),
+        target: Some(volume.at.clone()),
+        read_only: Some(volume.read_only),
+        ..Mount::default()
+    }
+}
+
+/// Gives a volume to the desk's user at its first use. Part of a volume can't be mounted: the Engine takes a path and follows
+/// whatever links desks have put there.
+fn own(volume: &crate::VolumePlace, uid: u32) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    if volume.subpath.is_some() {
+        return Err(Error::Unsupported {
+            provider: "docker",
+            what: format!("a part of the volume {}", volume.name),
+            reason: "the Docker Engine would follow links in it; mount the whole volume".into(),
+        });
+    }
+    let failed = |e: std::io::Error| Error::Failed(format!("the volume {} can't be opened: {e}", volume.name));
+    if std::fs::symlink_metadata(&volume.directory).map_err(failed)?.uid() == 0 {
+        std::os::unix::fs::chown(&volume.directory, Some(uid), Some(uid)).map_err(failed)?;
+    }
+    Ok(())
+}
 
 /// A container that exists.
 pub(super) struct Existing {
@@ -95,6 +123,9 @@ impl Docker {
     }
 
     fn body(&self, spec: &DeskSpec, image: &image::Image, network: &str, cpus: f64) -> Result<ContainerCreateBody> {
+        for volume in &spec.volumes {
+            own(volume, image.uid)?;
+        }
         let memory = (spec.resources.memory_mib << 20) as i64;
         let uid = image.uid;
         let mut labels: HashMap<String, String> =
@@ -128,6 +159,7 @@ impl Docker {
                 typ: Some("json-file".into()),
                 config: Some(HashMap::from([("max-size".into(), LOG_SIZE.into()), ("max-file".into(), LOG_FILES.into())])),
             }),
+            mounts: (!spec.volumes.is_empty()).then(|| spec.volumes.iter().map(mount).collect()),
             ..HostConfig::default()
         };
         Ok(ContainerCreateBody {

@@ -26,6 +26,7 @@ pub(super) async fn capabilities(docker: &Docker) -> Capabilities {
         live_fork_reason: reason,
         archive: true,
         network: true,
+        volumes: true,
         templates: docker.context.images.names(),
         ..Capabilities::default()
     };

@@ -52,6 +52,8 @@ async fn all_steps(daemon: &Path) {
     inside(&docker, daemon).await;
     step("stop and start keep files, reset loses them");
     life(&docker).await;
+    step("volumes outlive desks");
+    volumes(&docker, data.path()).await;
     step("limits hold");
     limits(&docker).await;
     step("desks see neither each other nor, where they may not, the outside");
@@ -193,6 +195,36 @@ async fn life(docker: &Docker) {
     docker.delete("d-unknown").await.unwrap();
     assert!(matches!(docker.start(&self::spec("d-unknown"), &progress).await, Err(Error::NotFound(_))));
     assert!(matches!(docker.usage("d-unknown").await, Err(Error::NotFound(_))));
+}
+
+async fn volumes(docker: &Docker, data: &Path) {
+    let directory = data.join("volume");
+    std::fs::create_dir(&directory).unwrap();
+    let volume = crate::VolumePlace {
+        volume: "v-1".into(),
+        name: "data".into(),
+        directory: directory.clone(),
+        at: "/vm".into(),
+        read_only: false,
+        subpath: None,
+    };
+    let mut first = spec("d-writer");
+    first.volumes = vec![volume.clone()];
+    let placed = create(docker, &first).await;
+    assert_eq!(shell(&door(&placed), "echo precious > /vm/file; stat -c %U /vm /vm/file").await, "user\nuser\n");
+    docker.delete("d-writer").await.unwrap();
+    let mut second = spec("d-reader");
+    second.volumes = vec![crate::VolumePlace { read_only: true, ..volume.clone() }];
+    let placed = create(docker, &second).await;
+    let seen = shell(&door(&placed), "cat /vm/file; touch /vm/x 2>&1").await;
+    assert!(seen.starts_with("precious\n") && seen.contains("Read-only file system"), "{seen}");
+    docker.delete("d-reader").await.unwrap();
+    assert_eq!(std::fs::read_to_string(directory.join("file")).unwrap(), "precious\n");
+    let (progress, _) = Progress::new();
+    let mut part = spec("d-part");
+    part.volumes = vec![crate::VolumePlace { subpath: Some("a".into()), ..volume }];
+    assert!(matches!(docker.create(&part, &progress).await, Err(Error::Unsupported { .. })));
+    docker.delete("d-part").await.unwrap();
 }
 
 async fn limits(docker: &Docker) {
@@ -404,6 +436,7 @@ fn spec(id: &str) -> DeskSpec {
         network: true,
         vnc_password: Some(PASSWORD.into()),
         secret: SECRET.into(),
+        volumes: Vec::new(),
     }
 }
 

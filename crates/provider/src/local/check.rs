@@ -77,6 +77,7 @@ impl Ability {
             cpu_limit: self.groups.limits_cpu(),
             memory_limit: self.groups.limits_memory(),
             disk_limit: self.images.is_ok(),
+            volumes: true,
             templates,
         }
     }

@@ -385,6 +385,7 @@ impl Inner {
             command,
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
+            volumes: spec.volumes.clone(),
             restore: None,
         })
     }

@@ -27,6 +27,7 @@ pub(crate) mod mounts;
 pub(crate) mod probe;
 pub(crate) mod seccomp;
 pub(crate) mod spawn;
+pub(crate) mod volumes;
 pub(crate) mod work;
 
 use super::cgroup::{Group, Limits};
@@ -76,6 +77,8 @@ pub(crate) struct Plan {
     pub(crate) command: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) rules: seccomp::Rules,
+    #[serde(default)]
+    pub(crate) volumes: Vec<crate::VolumePlace>,
     /// Instead of a command: programs that were saved.
     #[serde(default)]
     pub(crate) restore: Option<criu::restore::Restore>,

@@ -10,3 +10,4 @@ mod measure;
 mod network;
 mod place;
 mod rootless;
+mod volumes;

@@ -76,6 +76,7 @@ impl Place {
             network: false,
             vnc_password: None,
             secret: format!("secret-of-{id}"),
+            volumes: Vec::new(),
         }
     }
 

@@ -304,6 +304,25 @@ async fn small_things_come_back(database: Database) {
     assert_eq!(store.snapshots().await.unwrap(), [snapshot]);
     store.remove_snapshot("s-1").await.unwrap();
     assert_eq!(store.snapshots().await.unwrap(), []);
+    let volume = hotdesk_api::fleet::Volume {
+        id: "v-1".into(),
+        name: "data".into(),
+        project: "p".into(),
+        source: None,
+        exclusive: true,
+        created_at: "2026-01-01T00:00:00Z".into(),
+        desks: vec![],
+    };
+    assert!(store.add_volume(&volume).await.unwrap());
+    let (same_name, other) = (("v-2", "p"), ("v-3", "q"));
+    let like =
+        |(id, project): (&str, &str)| hotdesk_api::fleet::Volume { id: id.into(), project: project.into(), ..volume.clone() };
+    assert!(!store.add_volume(&like(same_name)).await.unwrap(), "a name is taken once in a project");
+    assert!(store.add_volume(&like(other)).await.unwrap());
+    assert_eq!(store.volumes().await.unwrap(), [volume.clone(), like(other)]);
+    store.remove_volume("v-1").await.unwrap();
+    store.remove_volume("v-3").await.unwrap();
+    assert_eq!(store.volumes().await.unwrap(), []);
 
     assert!(store.put_note("k", "a", "1", None, false).await.unwrap());
     assert!(!store.put_note("k", "a", "2", None, false).await.unwrap());

@@ -6,6 +6,7 @@
 //! /dev/shm tmpfs, at most half of the desk's memory
 //! /run     tmpfs: user/1000, lock; hotdesk: the desk's directory `run` on the host
 //! /usr/local/bin/hotdesk   the binary, read-only
+//! …        volumes, where they were asked for
 //! ```
 //!
 //! `/tmp` lies on the disk, unlike on many systems: there the quota holds, memory is spared, and a fork takes it along with
@@ -14,7 +15,7 @@
 //! The desk's own files are on this tree when the root of the host walks it, and they may contain links that lead
 //! anywhere. So every step below resolves names without following links, beneath the tree.
 
-use super::{Outcome, Plan, Step};
+use super::{Outcome, Plan, Step, volumes};
 use crate::local::disk::{self, Disk, Loop};
 use crate::local::ids::{Ids, USER};
 use linux_raw_sys::general::{MOUNT_ATTR_IDMAP, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, mount_attr};
@@ -55,6 +56,8 @@ pub(crate) fn lay(plan: &Plan, users: Option<BorrowedFd<'_>>) -> Outcome<Option<
     enter_stage(&plan.stage)?;
     let shift = users.filter(|_| matches!(plan.ids, Ids::Mapped { .. }));
     let loop_device = lay_disk(&plan.desk, &plan.disk, plan.ids, shift)?;
+    // As the host's root, who owns what is above them.
+    let volumes = volumes::open(plan, shift)?;
     // Overlays make files as whoever mounted them; on shifted layers that must be somebody whom they know.
     let _acting = Acting::as_root_of(plan.ids)?;
     overlay(plan, shift)?;
@@ -67,6 +70,10 @@ pub(crate) fn lay(plan: &Plan, users: Option<BorrowedFd<'_>>) -> Outcome<Option<
     devices(plan, root.as_fd())?;
     run(plan, root.as_fd())?;
     binary(plan, root.as_fd())?;
+    for (tree, at) in volumes {
+        let target = directory(root.as_fd(), at, 0o755)?;
+        attach_onto(tree.as_fd(), target.as_fd()).step(|| format!("mount a volume at /{at}"))?;
+    }
     Ok(loop_device)
 }
 
