@@ -118,7 +118,7 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
         },
         network: new.network_block_all.filter(|block| *block).map(|_| false),
         queue_s: new.queue_timeout.unwrap_or(0).saturating_mul(MINUTE).min(3600),
-        //VOL volumes: volumes::wanted(call, new.volumes.unwrap_or_default()).await?,
+        volumes: volumes::wanted(call, new.volumes.unwrap_or_default()).await?,
         ..NewDesk::default()
     })
 }
