@@ -153,6 +153,9 @@ pub(crate) enum Command {
     /// Make a sandbox and start a desk in it; for the local provider alone
     #[command(hide = true)]
     Sandbox,
+    /// Be the first process of a machine that was booted from a golden disk
+    #[command(hide = true)]
+    Boot,
     /// Print docs/settings.md
     #[command(hide = true)]
     SettingsReference,

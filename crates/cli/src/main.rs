@@ -1,6 +1,7 @@
 //! The `hotdesk` binary: desktops for computer-use agents.
 
 mod args;
+mod boot;
 mod commands;
 mod desk;
 mod exit;
@@ -29,6 +30,10 @@ fn main() -> ExitCode {
     // Started for every desk, so it does not even read the command line.
     if std::env::args_os().nth(1).is_some_and(|word| word == "sandbox") {
         return sandbox::run();
+    }
+    // The first process of a machine: nothing may stand between it and its work.
+    if std::env::args_os().nth(1).is_some_and(|word| word == "boot") {
+        return boot::run();
     }
     let command = args::without_empty_variables(args::command());
     let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -81,6 +86,7 @@ fn main() -> ExitCode {
             exit::print(&text)
         }
         Command::Sandbox => return sandbox::run(),
+        Command::Boot => return boot::run(),
         Command::CliReference => exit::print(reference::commands().as_bytes()),
         Command::SettingsReference => exit::print(reference::settings().as_bytes()),
     }

@@ -12,6 +12,7 @@ mod bootstrap;
 mod finish;
 mod host;
 mod progress;
+mod python;
 mod room;
 mod sources;
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use host::suite as host_suite;
 pub use progress::share;
-pub(crate) use room::{disk_size, remove_tree};
+pub(crate) use room::{disk_size, enough_for, remove_tree};
 
 /// What to build, and where.
 pub(crate) struct Job<'a> {
@@ -34,6 +35,9 @@ pub(crate) struct Job<'a> {
     pub(crate) work: &'a Path,
     /// Downloaded packages, kept from build to build.
     pub(crate) debs: &'a Path,
+    /// The same for packages of the Python index; and the files of those that this template wants.
+    pub(crate) wheels: &'a Path,
+    pub(crate) python: Vec<String>,
 }
 
 /// A tree that is complete and not yet in its place.
@@ -47,7 +51,7 @@ pub(crate) fn recipe() -> impl Iterator<Item = &'static str> {
     [finish::BEGIN, finish::END, bootstrap::SKIPPED].into_iter().chain(bootstrap::LEFT_OUT)
 }
 
-pub(crate) async fn build(job: &Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Tree> {
+pub(crate) async fn build(job: &mut Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Tree> {
     if let Some(image) = &job.template.image {
         let name = &job.template.name;
         return Err(Error::Invalid(format!(
@@ -59,6 +63,7 @@ pub(crate) async fn build(job: &Job<'_>, stage: &(dyn Fn(&str) + Send + Sync)) -
     stage("preparing");
     let path = job.work.join("tree");
     sources::write(job.suite, &job.work.join("sources"))?;
+    job.python = python::fetch(job, stage).await?;
     let finish = finish::write(job)?;
     bootstrap::run(job, &path, &finish, stage).await?;
     stage("writing the lock file");

@@ -8,6 +8,7 @@
 //!   IMAGES/rootfs/DIGEST.json    what it is: template, inputs, size (see `Built`)
 //!   IMAGES/rootfs/DIGEST.lock    the exact versions of its packages
 //!   IMAGES/inputs/INPUTS         the DIGEST that was built from these inputs: how a look-up is cheap
+//!   IMAGES/disks/DIGEST/         a tree as a bootable disk, with its kernel (see `DiskInfo`)
 //!   IMAGES/debs/                 downloaded packages, for the next build
 //!   IMAGES/work/                 builds under way; what a dead one left there is removed at the next open
 //! ```
@@ -19,6 +20,7 @@ mod builder;
 mod digest;
 pub mod disk;
 mod error;
+mod golden;
 mod library;
 mod packages;
 mod settings;
@@ -26,6 +28,7 @@ mod template;
 
 pub use builder::share;
 pub use error::{Error, Result};
+pub use golden::{Boot, DEFAULT_SIZE as DEFAULT_DISK_SIZE, Disk, DiskFormat, DiskInfo, DiskWish, KernelInfo};
 pub use library::{Built, Library, Rootfs};
 pub use packages::PackageLock;
 pub use settings::DeskSettings;

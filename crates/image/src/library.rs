@@ -6,9 +6,9 @@ use crate::builder::{self, Job};
 use crate::template::{resolve, shipped};
 use crate::{Error, PackageLock, Result, Template, digest};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use store::Store;
+pub(crate) use store::Store;
 
 /// Names the directory of the user's templates.
 const TEMPLATES_VARIABLE: &str = "HOTDESK_TEMPLATES";
@@ -41,13 +41,15 @@ pub struct Library {
     store: Store,
     /// Directories of the user's templates; the last wins.
     templates: Vec<PathBuf>,
+    /// Versions of packages that were prescribed for templates, by name.
+    locks: BTreeMap<String, PackageLock>,
 }
 
 impl Library {
     /// `directory` holds what is built; it is made if it does not exist. What dead builds left is removed.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self> {
         let templates = std::env::var_os(TEMPLATES_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
-        Ok(Self { store: Store::open(directory.into())?, templates: templates.into_iter().collect() })
+        Ok(Self { store: Store::open(directory.into())?, templates: templates.into_iter().collect(), locks: BTreeMap::new() })
     }
 
     /// Adds a directory with templates of the user (`NAME.toml`), which win over those known so far. It need not exist.
@@ -57,8 +59,20 @@ impl Library {
         self
     }
 
+    /// Prescribes the versions of all packages of a template. What is built so has a name of its own.
+    #[must_use]
+    pub fn with_lock(mut self, name: &str, lock: PackageLock) -> Self {
+        self.locks.insert(name.to_owned(), lock);
+        self
+    }
+
     pub fn directory(&self) -> &Path {
         self.store.directory()
+    }
+
+    /// Where things are built and kept, for other kinds of results.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Names of all templates, built or not.
@@ -106,16 +120,18 @@ impl Library {
             return Ok(rootfs);
         }
         let begun = std::time::Instant::now();
-        let debs = self.store.debs();
-        let job = Job {
+        let (debs, wheels) = (self.store.debs(), self.store.directory().join("wheels"));
+        let mut job = Job {
             template: &plan.template,
             suite: &plan.suite,
             inputs: &plan.inputs,
             prescribed: plan.prescribed.as_ref(),
             work: place.path(),
             debs: &debs,
+            wheels: &wheels,
+            python: Vec::new(),
         };
-        let outcome = builder::build(&job, &stage).await;
+        let outcome = builder::build(&mut job, &stage).await;
         place.keep_log(name);
         let tree = outcome?;
         stage("putting it into place");
@@ -171,8 +187,11 @@ impl Library {
         Ok(Plan { template, suite, prescribed, inputs })
     }
 
-    /// The lock file beside the user's template (`NAME.lock`), whose versions a build must use.
+    /// Versions that a build must use: those that were told, or the lock file beside the user's template (`NAME.lock`).
     fn prescribed(&self, name: &str) -> Result<Option<PackageLock>> {
+        if let Some(lock) = self.locks.get(name) {
+            return Ok(Some(lock.clone()));
+        }
         let Some(path) = self.templates.iter().rev().map(|d| d.join(format!("{name}.lock"))).find(|path| path.is_file()) else {
             return Ok(None);
         };

@@ -15,7 +15,12 @@ pub struct DeskSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnc_password: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
+    /// An address, or a port of loopback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnc: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<String>,
     /// Last, because it is a table.
@@ -27,7 +32,9 @@ impl Template {
     /// The desk's settings that the template decides.
     pub fn settings(&self) -> DeskSettings {
         DeskSettings {
+            display: self.display.clone(),
             size: self.screen.map(String::from),
+            vnc: self.vnc.map(|port| format!("127.0.0.1:{port}")),
             start: self.start.clone(),
             env: self.env.clone(),
             ..DeskSettings::default()

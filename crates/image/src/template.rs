@@ -54,8 +54,14 @@ pub struct Template {
     /// Installed where the distribution has them, left out elsewhere.
     #[serde(default)]
     pub optional_packages: Vec<String>,
+    /// Packages of the Python index, as `name==version`. Each is installed alone: what it needs is listed too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<String>,
     #[serde(default)]
     pub files: Vec<File>,
+    /// Shell commands that run once, as root of the tree, after its packages and files are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub run: Vec<String>,
     /// The environment of every program.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -63,6 +69,15 @@ pub struct Template {
     pub user: User,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen: Option<Screen>,
+    /// The name of the display, such as `:0`. None: the desk's own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
+    /// A port of the desk's loopback on which the screen is served over VNC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnc: Option<u16>,
+    /// Kinds of files and addresses (`text/plain`, `x-scheme-handler/http`) and the desktop entry that opens each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub open_with: BTreeMap<String, String>,
     /// Ports of the desk's loopback on which its programs serve something, for people and for image labels.
     #[serde(default)]
     pub ports: Vec<u16>,
@@ -119,11 +134,17 @@ pub struct User {
     pub name: String,
     /// Also the number of its group.
     pub uid: u32,
+    /// Known to everybody who can read the template; for programs that insist on one. None: nobody can log in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// Whether the user may become root with that password, where the desk's machine is its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sudo: bool,
 }
 
 impl Default for User {
     fn default() -> Self {
-        Self { name: "user".into(), uid: 1000 }
+        Self { name: "user".into(), uid: 1000, password: None, sudo: false }
     }
 }
 
@@ -204,7 +225,7 @@ impl File {
 /// The bytes of a file beside the template; never one above it.
 fn read_source(directory: Option<&Path>, source: &str) -> Result<Vec<u8>, String> {
     let Some(directory) = directory else {
-        return Err(format!("file source `{source}`: a shipped template has no files beside it"));
+        return shipped::file(source).ok_or_else(|| format!("file source `{source}`: no such file is shipped"));
     };
     let fail = |e: std::io::Error| format!("file source `{source}`: {e}");
     let directory = directory.canonicalize().map_err(fail)?;
@@ -250,7 +271,7 @@ mod tests {
             ("[[files]]\npath = '/etc/../x'\ncontent = ''", "`..`"),
             ("[[files]]\npath = '/etc/x'", "`content` or `source`"),
             ("[[files]]\npath = '/x'\ncontent = ''\nmode = '9'", "octal"),
-            ("[[files]]\npath = '/x'\nsource = 'y'", "no files beside it"),
+            ("[[files]]\npath = '/x'\nsource = 'y'", "no such file is shipped"),
             ("image = 'a/b:c'\npackages = ['x']", "`image`"),
             ("[user]\nuid = 0", "uid"),
             ("[user]\nname = 'A:b'", "name of a user"),
@@ -258,6 +279,15 @@ mod tests {
             ("extends = 't'", "extends itself"),
             ("[env]\n'A B' = ''", "variable"),
             ("ports = [0]", "port"),
+            ("python = ['pyautogui']", "name==version"),
+            ("python = ['--index-url=x==1']", "name==version"),
+            ("display = '0'", "display"),
+            ("vnc = 0", "port"),
+            ("[open_with]\n'text' = 'x.desktop'", "kind of file"),
+            ("[open_with]\n'text/plain' = 'x'", "desktop entry"),
+            ("[user]\npassword = 'a:b'", "password"),
+            ("[user]\nsudo = true", "needs a password"),
+            ("image = 'a/b:c'\nrun = ['true']", "`image`"),
         ] {
             assert!(refused(text).contains(part), "{text}: {}", refused(text));
         }

@@ -1,6 +1,9 @@
 //! `hotdesk template`: what desks are made of.
 //!
-//! Without `--url` these work on this machine's own templates, whether a fleet runs or not.
+//! Without `--url` these work on this machine's own templates, whether a fleet runs or not; only `check` needs one.
+
+mod check;
+mod disk;
 
 use crate::exit::{Exit, print};
 use crate::failure::{Failure, Outcome};
@@ -24,6 +27,8 @@ pub(crate) enum TemplateCommand {
     Show(ShowArgs),
     /// Build templates, so that desks can start from them
     Build(BuildArgs),
+    /// Try a template out: make a desk of it and run its checks there
+    Check(check::CheckArgs),
     /// Remove what was built of a template
     Rm(RmArgs),
 }
@@ -71,6 +76,17 @@ pub(crate) struct BuildArgs {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 
+    /// Use exactly the versions of packages that this file lists
+    #[arg(long, value_name = "FILE")]
+    locked: Option<PathBuf>,
+
+    /// Write the version of each package that was used to this file
+    #[arg(long, value_name = "FILE")]
+    lock: Option<PathBuf>,
+
+    #[command(flatten)]
+    disk: disk::DiskArgs,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -101,9 +117,11 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Ls(args) => list(args).await,
             TemplateCommand::Show(args) => show(&args),
             TemplateCommand::Build(args) => build(args).await,
+            TemplateCommand::Check(args) => check::run(args).await,
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
                 library.template(&args.name).map_err(|e| told(&e))?;
+                library.remove_disks(&args.name).map_err(|e| told(&e))?;
                 library.remove(&args.name).map_err(|e| told(&e))?;
                 Ok(out::line(&args.name))
             }
@@ -114,6 +132,24 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
 fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
     let library = Library::open(places::images(place.images.as_deref())).map_err(|e| told(&e))?;
     Ok(library.with_templates(places::data(data).join("templates")))
+}
+
+/// The library for a build, which may have been told the versions of packages.
+fn library_for(args: &BuildArgs) -> Outcome<Library> {
+    let library = library(&args.place, args.reach.data.as_deref())?;
+    if (args.locked.is_some() || args.lock.is_some()) && args.names.len() > 1 {
+        return Err(Failure::usage("--locked and --lock name the file of one template, but there are several"));
+    }
+    let (Some(file), Some(name)) = (&args.locked, args.names.first()) else { return Ok(library) };
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::usage(format!("{}: {e}", file.display())))?;
+    let lock = text.parse().map_err(|e| told(&e).during(format!("{} can't be used", file.display())))?;
+    Ok(library.with_lock(name, lock))
+}
+
+fn write_lock(library: &Library, args: &BuildArgs) -> Outcome<()> {
+    let (Some(file), Some(name)) = (&args.lock, args.names.first()) else { return Ok(()) };
+    let lock = library.lock(name).map_err(|e| told(&e))?;
+    std::fs::write(file, lock.to_string()).map_err(|e| Failure::local(format!("{}: {e}", file.display())))
 }
 
 fn told(error: &hotdesk_image::Error) -> Failure {
@@ -175,11 +211,20 @@ fn show(args: &ShowArgs) -> Outcome {
         (Some(digest), Some(bytes)) => format!("# built: {digest}, {}\n", size(bytes)),
         _ => format!("# not built yet: hotdesk template build {}\n", args.name),
     };
-    Ok(print(crate::text::safe_lines(&(state + &text)).as_bytes()))
+    let disks = library.disks().into_iter().filter(|disk| disk.info.template == args.name);
+    let disks: String =
+        disks.map(|disk| format!("# disk: {}, {}\n", disk.path().display(), size(disk.info.size_bytes))).collect();
+    Ok(print(crate::text::safe_lines(&(state + &disks + &text)).as_bytes()))
 }
 
 async fn build(args: BuildArgs) -> Outcome {
+    if args.disk.wanted()? {
+        return disk::build(args).await;
+    }
     if args.reach.url.is_some() {
+        if args.locked.is_some() || args.lock.is_some() {
+            return Err(Failure::usage("--locked and --lock work on this machine's own templates; leave --url out"));
+        }
         let client = args.reach.client()?;
         for name in &args.names {
             build_by(&client, name, args.json).await?;
@@ -187,11 +232,12 @@ async fn build(args: BuildArgs) -> Outcome {
         let built: Vec<_> = client.templates().await?.into_iter().filter(|one| args.names.contains(&one.name)).collect();
         return tell(&built, args.json);
     }
-    let library = library(&args.place, args.reach.data.as_deref())?;
+    let library = library_for(&args)?;
     for name in &args.names {
         let bar = Building::new(name, args.json);
         library.build(name, |stage| bar.stage(stage)).await.map_err(|e| told(&e).during(format!("{name} was not built")))?;
     }
+    write_lock(&library, &args)?;
     tell(&args.names.iter().map(|name| describe(&library, name)).collect::<Vec<_>>(), args.json)
 }
 

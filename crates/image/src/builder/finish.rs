@@ -20,10 +20,26 @@ pub(super) const BEGIN: &str = r#"
 fail() { echo "E: $*" >&2; exit 1; }
 tree=$1
 
-# The user. Its password is locked; nobody logs in.
+# The user. Its password is locked, so nobody logs in, unless the template gives one.
 chroot "$tree" groupadd --gid "$uid" "$name"
 chroot "$tree" useradd --uid "$uid" --gid "$uid" --create-home --shell /bin/bash --comment "" "$name"
 for directory in Desktop Documents Downloads; do mkdir -p "$tree/home/$name/$directory"; done
+password() { # WORD; always the same hash of the same word
+  hash=$(chroot "$tree" perl -e 'print crypt($ARGV[0], q($6$hotdesk$))' "$1")
+  chroot "$tree" usermod --password "$hash" "$name"
+}
+become_root() {
+  echo "$name ALL=(ALL:ALL) ALL" > "$tree/etc/sudoers.d/hotdesk"
+  chmod 0440 "$tree/etc/sudoers.d/hotdesk"
+}
+python() { # the packages that wait
+  chroot "$tree" /usr/bin/python3 -m pip install --quiet --no-index --no-deps --no-build-isolation --no-compile --no-cache-dir \
+    --break-system-packages --root-user-action=ignore "$@" </dev/null >&2 || fail "Python packages can't be installed"
+}
+run() { # COMMAND, as root of the tree
+  chroot "$tree" /usr/bin/env -i HOME=/root USER=root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive DESK_USER="$name" \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /bin/sh -euc "$1" </dev/null >&2 || fail "step failed: $1"
+}
 
 # The host's names must not leak in, and two builds must not differ.
 echo desk > "$tree/etc/hostname"
@@ -75,7 +91,7 @@ fi
 pub(super) fn write(job: &Job<'_>) -> Result<String> {
     let fail = |path: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", path.display()));
     let files = job.work.join("files");
-    std::fs::create_dir(&files).map_err(|e| fail(&files, e))?;
+    std::fs::create_dir_all(&files).map_err(|e| fail(&files, e))?;
     let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
 
     let template = job.template;
@@ -95,10 +111,30 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
             let _ = writeln!(own, "chown -h \"$uid:$uid\" \"$tree\"{}", quote(&file.path));
         }
     }
+    if !template.open_with.is_empty() {
+        let path = files.join("open_with");
+        let list: String = template.open_with.iter().map(|(kind, entry)| format!("{kind}={entry}\n")).collect();
+        std::fs::write(&path, format!("[Default Applications]\n{list}")).map_err(|e| fail(&path, e))?;
+        let _ = writeln!(script, "put open_with 644 /etc/xdg/mimeapps.list");
+    }
+    let user = &template.user;
+    if let Some(password) = &user.password {
+        let _ = writeln!(script, "password {}", quote(password));
+    }
+    if user.sudo {
+        let _ = writeln!(script, "become_root");
+    }
+    if !job.python.is_empty() {
+        let list: Vec<String> = job.python.iter().map(|name| quote(&format!("{WAITING}/python/{name}"))).collect();
+        let _ = writeln!(script, "python {}", list.join(" "));
+    }
     let settings = template.settings().to_toml()?;
     let path = files.join("settings");
     std::fs::write(&path, settings).map_err(|e| fail(&path, e))?;
     let _ = writeln!(script, "put settings 644 {DESK_SETTINGS}");
+    for command in &template.run {
+        let _ = writeln!(script, "run {}", quote(command));
+    }
     // Everything in the home directory belongs to the user, with the directories on the way.
     let _ = writeln!(script, "chown -R \"$uid:$uid\" \"$tree/home/$name\"\n{own}");
     for check in &template.checks {

@@ -14,14 +14,19 @@ const BUILD_NEEDS: u64 = 2_500 << 20;
 const MOMENT: Duration = Duration::from_millis(50);
 
 pub(super) fn enough(directory: &Path) -> Result<()> {
+    enough_for(directory, BUILD_NEEDS, "a build")
+}
+
+/// Whether so many bytes are free.
+pub(crate) fn enough_for(directory: &Path, needs: u64, what: &str) -> Result<()> {
     let stat = rustix::fs::statvfs(directory).map_err(|e| Error::Failed(format!("{}: {e}", directory.display())))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if free >= BUILD_NEEDS {
+    if free >= needs {
         return Ok(());
     }
     Err(Error::Full(format!(
-        "a build needs {} MiB in {}, and {} MiB are free; HOTDESK_IMAGES can name another directory",
-        BUILD_NEEDS >> 20,
+        "{what} needs {} MiB in {}, and {} MiB are free; HOTDESK_IMAGES can name another directory",
+        needs >> 20,
         directory.display(),
         free >> 20
     )))

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const DEBS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     directory: PathBuf,
 }
 
@@ -33,11 +33,11 @@ impl Store {
         Ok(store)
     }
 
-    pub(super) fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    pub(super) fn debs(&self) -> PathBuf {
+    pub(crate) fn debs(&self) -> PathBuf {
         self.directory.join("debs")
     }
 
@@ -69,7 +69,7 @@ impl Store {
     }
 
     /// Takes the one place where these inputs are built; waits while another build has it.
-    pub(super) async fn begin(&self, inputs: &str, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Place> {
+    pub(crate) async fn begin(&self, inputs: &str, stage: &(dyn Fn(&str) + Send + Sync)) -> Result<Place> {
         let directory = self.directory.join("work");
         let lock_path = directory.join(format!("{inputs}.lock"));
         let path = directory.join(inputs);
@@ -158,7 +158,7 @@ impl Store {
 }
 
 /// A directory to build in, which goes away with its owner.
-pub(super) struct Place {
+pub(crate) struct Place {
     path: PathBuf,
     lock_path: PathBuf,
     logs: PathBuf,
@@ -166,7 +166,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -25,8 +25,12 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
     {
         return Err(format!("`{suite}` is not the name of a suite"));
     }
-    if template.image.is_some() && (template.extends.is_some() || !template.packages.is_empty() || !template.files.is_empty()) {
-        return Err("`image` names a finished image; it can't be combined with `extends`, `packages` or `files`".into());
+    let builds =
+        !template.packages.is_empty() || !template.files.is_empty() || !template.python.is_empty() || !template.run.is_empty();
+    if template.image.is_some() && (template.extends.is_some() || builds) {
+        return Err(
+            "`image` names a finished image; it can't be combined with `extends`, `packages`, `python`, `files` or `run`".into(),
+        );
     }
     if let Some(image) = &template.image
         && !is_word(image, b"-._/:@")
@@ -39,7 +43,17 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
             return Err(format!("`{package}` is not the name of a package"));
         }
     }
+    template.python.iter().try_for_each(|text| python(text))?;
     template.files.iter().try_for_each(file_entry)?;
+    for (kind, entry) in &template.open_with {
+        let halves = kind.split_once('/').filter(|(a, b)| is_word(a, b"-.+") && is_word(b, b"-.+_"));
+        if halves.is_none() {
+            return Err(format!("`{kind}` is not a kind of file, such as `text/plain` or `x-scheme-handler/http`"));
+        }
+        if !entry.ends_with(".desktop") || !is_word(entry, b"-._") {
+            return Err(format!("`{entry}` is not a desktop entry, such as `org.gnome.gedit.desktop`"));
+        }
+    }
     for name in template.env.keys() {
         let good = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !name.is_empty();
         if !good || name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -54,10 +68,29 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
     if !(1000..=59999).contains(&user.uid) {
         return Err(format!("the user's uid is {}; it must lie between 1000 and 59999", user.uid));
     }
-    if template.ports.contains(&0) {
+    if user.sudo && user.password.is_none() {
+        return Err("the user may use sudo, which needs a password".into());
+    }
+    if let Some(password) = &user.password
+        && (password.is_empty() || password.len() > 64 || !password.bytes().all(|b| b.is_ascii_graphic() && b != b':'))
+    {
+        return Err("the user's password has 1 to 64 visible ASCII characters, without a colon".into());
+    }
+    if template.ports.contains(&0) || template.vnc == Some(0) {
         return Err("port 0 is no port".into());
     }
+    if let Some(display) = &template.display
+        && !display.strip_prefix(':').is_some_and(|number| number.parse::<u16>().is_ok())
+    {
+        return Err(format!("`{display}` is not a display, such as `:0`"));
+    }
     Ok(())
+}
+
+/// `name==version`, nothing else: the tool that installs it would take the rest for options or addresses.
+fn python(text: &str) -> Checked {
+    let good = text.split_once("==").is_some_and(|(name, version)| is_word(name, b"-_.") && is_word(version, b".+"));
+    if good { Ok(()) } else { Err(format!("`{text}` must be written as name==version")) }
 }
 
 fn file_entry(file: &super::File) -> Checked {

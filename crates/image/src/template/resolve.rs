@@ -30,8 +30,23 @@ pub(crate) fn chain(name: &str, read: &dyn Fn(&str) -> Result<Template>) -> Resu
     Ok(chain)
 }
 
-/// One template that says all that the chain says: lists are joined, the younger wins where there can be one only.
+/// What installs packages of the Python index, without asking anybody.
+const PYTHON_TOOLS: [&str; 4] = ["python3", "python3-pip", "python3-setuptools", "python3-wheel"];
+
+/// One template that says all that the chain says: lists are joined, the younger wins where there can be one only. Packages that
+/// other keys need are added.
 pub(crate) fn fold(chain: Vec<Template>) -> Option<Template> {
+    let mut whole = join_all(chain)?;
+    if !whole.python.is_empty() {
+        join(&mut whole.packages, PYTHON_TOOLS.map(String::from).into());
+    }
+    if whole.user.sudo {
+        join(&mut whole.packages, vec!["sudo".into()]);
+    }
+    Some(whole)
+}
+
+fn join_all(chain: Vec<Template>) -> Option<Template> {
     chain.into_iter().reduce(|mut whole, next| {
         whole.name = next.name;
         whole.description = next.description;
@@ -44,11 +59,16 @@ pub(crate) fn fold(chain: Vec<Template>) -> Option<Template> {
             whole.files.retain(|f| f.path != file.path);
             whole.files.push(file);
         }
+        join(&mut whole.python, next.python);
+        whole.run.extend(next.run);
         whole.env.extend(next.env);
+        whole.open_with.extend(next.open_with);
         if next.user != super::User::default() {
             whole.user = next.user;
         }
         whole.screen = next.screen.or(whole.screen);
+        whole.display = next.display.or(whole.display);
+        whole.vnc = next.vnc.or(whole.vnc);
         join(&mut whole.ports, next.ports);
         join(&mut whole.start, next.start);
         whole.resources = next.resources.or(whole.resources);
