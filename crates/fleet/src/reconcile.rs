@@ -12,6 +12,7 @@
 //! | stopped | it, running | stopped |
 //! | stopped | nothing | error: its files are gone |
 //! | archived, or in error and never ran | something | removed: it is a remainder |
+//! | in error | running | stopped: only its files are kept |
 //! | deleted | something | removed |
 //! | none | something | removed, once it was seen so for [`GRACE`]: records are written first, so it is nobody's |
 //!
@@ -219,8 +220,9 @@ async fn compare(engine: &Arc<Engine>, memory: &Mutex<Memory>, record: &Arc<Reco
         State::Stopped if found.is_none() => {
             transition(engine, record, Intent::Gone, "its files are gone; reset makes it anew from its template").await?;
         }
-        State::Archived if found.is_some() => remainder(engine, record).await?,
-        State::Error if found.is_some() && record.placed.is_none() => remainder(engine, record).await?,
+        State::Archived if found.is_some() => clear(engine, record, Leftover::All).await?,
+        State::Error if found.is_some() && record.placed.is_none() => clear(engine, record, Leftover::All).await?,
+        State::Error if running => clear(engine, record, Leftover::Programs).await?,
         _ => {}
     }
     Ok(())
@@ -283,14 +285,21 @@ async fn why_lost(engine: &Arc<Engine>, record: &Record) -> String {
     if last.is_empty() { String::new() } else { format!(" (last words: {last})") }
 }
 
-/// Something that should not be there any more.
-async fn remainder(engine: &Arc<Engine>, record: &Arc<Record>) -> Result<()> {
+/// What should not be there any more.
+#[derive(Clone, Copy, PartialEq)]
+enum Leftover {
+    /// A desk that is broken keeps its files: start or reset may mend it.
+    Programs,
+    All,
+}
+
+async fn clear(engine: &Arc<Engine>, record: &Arc<Record>, what: Leftover) -> Result<()> {
     let Some(held) = engine.hold(&record.id).await? else { return Ok(()) };
     engine.refresh(&record.id).await?;
     let now = engine.view.get(&record.id).map(|e| e.record());
     if now.is_some_and(|r| same(&r, record)) {
         let provider = engine.providers.choose(Some(&record.provider))?;
-        remove(engine, &held, provider, &record.id).await?;
+        remove(&held, provider, &record.id, what).await?;
     }
     held.release().await;
     Ok(())
@@ -319,7 +328,7 @@ async fn stranger(
     }
     let Some(held) = engine.hold(id).await? else { return Ok(()) };
     if !known(&engine.store.desk(id).await?) {
-        remove(engine, &held, provider, id).await?;
+        remove(&held, provider, id, Leftover::All).await?;
         tracing::warn!(desk = id, provider = name, "an orphan was removed");
         telemetry::orphan(name, "desk");
         engine.tell("orphan", Some(id), None, format!("{name} had it, and no desk has that id: removed"), "reconcile").await;
@@ -328,9 +337,15 @@ async fn stranger(
     Ok(())
 }
 
-async fn remove(_: &Engine, held: &crate::driver::hold::Held, provider: &Arc<dyn Provider>, id: &str) -> Result<()> {
+async fn remove(held: &crate::driver::hold::Held, provider: &Arc<dyn Provider>, id: &str, what: Leftover) -> Result<()> {
+    let removing = async {
+        match what {
+            Leftover::Programs => provider.stop(id).await,
+            Leftover::All => provider.delete(id).await,
+        }
+    };
     tokio::select! {
-        result = tokio::time::timeout(REMOVE_LIMIT, provider.delete(id)) => match result {
+        result = tokio::time::timeout(REMOVE_LIMIT, removing) => match result {
             Ok(result) => result.map_err(Error::from),
             Err(_) => Err(Error::Timeout { what: "removing what is left of a desk".into(), limit: REMOVE_LIMIT }),
         },

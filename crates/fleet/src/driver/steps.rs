@@ -263,21 +263,23 @@ async fn done(engine: &Arc<Engine>, record: &Arc<Record>, gain: Gain) -> Result<
 /// Cleans up and writes down why the step failed. False: it stays to be done.
 async fn failed(engine: &Arc<Engine>, held: &Held, entry: &Arc<Entry>, record: &Arc<Record>, error: Error) -> Result<bool> {
     tracing::warn!(step = telemetry::word(record.state), error = %error, "the step failed");
-    if record.state == State::Creating {
-        // Nothing half made stays behind. What can't be removed now, reconcile removes later.
-        let clean = async {
-            let provider = engine.providers.choose(Some(&record.provider))?;
-            provider.delete(&record.id).await.map_err(Error::from)
-        };
-        tokio::select! {
-            result = tokio::time::timeout(DELETE_LIMIT, clean) => {
-                if let Ok(Err(e)) = result {
-                    tracing::warn!(error = %e, "what was made of a desk that failed is not removed yet");
-                }
-            }
-            () = held.lost() => return Ok(true),
-            () = superseded(entry, record) => return Ok(true),
+    // Nothing half made stays behind, and nothing runs of a desk that counts as broken. What can't be done now, reconcile does later.
+    let clean = async {
+        let provider = engine.providers.choose(Some(&record.provider))?;
+        match record.state {
+            State::Creating => provider.delete(&record.id).await.map_err(Error::from),
+            State::Starting | State::Resetting => provider.stop(&record.id).await.map_err(Error::from),
+            _ => Ok(()),
         }
+    };
+    tokio::select! {
+        result = tokio::time::timeout(DELETE_LIMIT, clean) => {
+            if let Ok(Err(e)) = result {
+                tracing::warn!(error = %e, "what was made of a desk that failed is not removed yet");
+            }
+        }
+        () = held.lost() => return Ok(true),
+        () = superseded(entry, record) => return Ok(true),
     }
     let reason = match (record.state, &error) {
         (State::Archiving, e) => format!("archiving failed: {e}"),

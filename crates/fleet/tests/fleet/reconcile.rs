@@ -45,6 +45,24 @@ async fn what_was_begun_is_finished() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_runs_of_a_desk_in_error() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    world.reality.fault(Step::Reset, Fault::Fails(ProviderError::Full("no room".into())));
+    // The first try to end its programs fails too: then it is left to the comparison.
+    world.reality.fault(Step::Stop, Fault::Fails(ProviderError::NotReady("busy".into())));
+    fleet.reset(&admin(), &desk.id).await.unwrap();
+    assert_eq!(settled(&fleet, &desk.id).await.state, State::Error);
+    assert!(world.reality.thing(&desk.id).unwrap().running, "the first try failed");
+    tokio::time::sleep(seconds(60)).await;
+    assert!(!world.reality.thing(&desk.id).unwrap().running);
+    // Its files are still there.
+    fleet.start(&admin(), &desk.id).await.unwrap();
+    assert_eq!(settled(&fleet, &desk.id).await.state, State::Running);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_desk_that_died_is_started_again_with_its_files_but_not_for_ever() {
     let world = World::new();
     let fleet = world.open().await;

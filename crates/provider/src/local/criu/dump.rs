@@ -24,7 +24,7 @@ use std::time::Duration;
 const LARGEST_DELETED: &str = "256M";
 /// Somebody who came in just before the door was closed may be in the queue of the desk's socket, which CRIU refuses; the
 /// next time the queue is empty.
-const TRIES: u32 = 3;
+const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 /// CRIU makes such names, while it saves, for files that programs hold and that have lost the name by which they were opened.
 const GIVEN_BACK: &str = "link_remap.";
