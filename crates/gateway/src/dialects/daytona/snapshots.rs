@@ -42,10 +42,6 @@ struct Named {
     created_at: String,
 }
 
-/// Snapshots that are being made.
-#[derive(Default)]
-pub(crate) struct Builds;
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NewSnapshot {
