@@ -199,6 +199,87 @@ pub struct MoveFile {
     pub make_parents: bool,
 }
 
+/// New permissions.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetMode {
+    pub path: String,
+    /// Octal: `0644`.
+    pub mode: String,
+}
+
+/// Which lines to look for.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FindText {
+    /// A file, or a directory whose files are all looked through.
+    pub path: String,
+    /// Plain text.
+    pub text: String,
+}
+
+/// A line that holds the text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundLine {
+    pub path: String,
+    /// From 1.
+    pub line: u64,
+    /// The line, cut after 4096 bytes.
+    pub text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundLines {
+    pub lines: Vec<FoundLine>,
+    /// True if there are more.
+    pub truncated: bool,
+}
+
+/// Which names to look for.
+#[derive(Debug, Clone, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FindNames {
+    pub path: String,
+    /// Of `*`, `?` and `[…]`; compared with the name, or with the path below the directory if it has slashes.
+    pub pattern: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FoundNames {
+    /// Absolute paths.
+    pub paths: Vec<String>,
+    /// True if there are more.
+    pub truncated: bool,
+}
+
+/// Text to replace.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceText {
+    pub paths: Vec<String>,
+    /// Plain text.
+    pub text: String,
+    pub by: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Replaced {
+    pub files: Vec<ReplacedFile>,
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplacedFile {
+    pub path: String,
+    /// How often the text was replaced.
+    pub count: u64,
+    /// Why it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
 /// What was unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unpacked {

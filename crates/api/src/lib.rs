@@ -17,6 +17,7 @@ pub mod problem;
 pub mod process;
 pub mod recording;
 pub mod screen;
+pub mod shell;
 pub mod terminal;
 pub mod user;
 pub mod view;

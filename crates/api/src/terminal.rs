@@ -10,6 +10,9 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTerminal {
+    /// What its opener calls it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The program and its arguments; the user's login shell if left out.
     #[serde(default)]
     pub argv: Option<Vec<String>>,
@@ -40,6 +43,9 @@ pub struct OpenTerminal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TerminalInfo {
     pub id: u64,
+    /// What its opener calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub pid: u32,
     pub argv: Vec<String>,
     pub cols: u16,

@@ -8,6 +8,7 @@ pub mod list;
 pub mod notes;
 mod owner;
 pub mod read;
+pub mod search;
 pub mod tar;
 pub mod watch;
 pub mod write;

@@ -6,7 +6,7 @@
 //!          └─ v1 (the native API) ───────────┤
 //!   view (VNC) ──────────────────────────────┤
 //!                                            ▼
-//!   screen  input  access  windows  clipboard  processes  terminals  files  recorder
+//!   screen  input  access  windows  clipboard  processes  shells  terminals  files  recorder
 //!      └──────┴───────┴───────┴─────────┘              │
 //!                  display (X11, D-Bus)              place (home, environment)
 //!                          └───────── session (starts, watches, heals) ──────┘
@@ -29,6 +29,7 @@ mod run;
 pub mod screen;
 pub mod server;
 pub mod session;
+pub mod shell;
 pub mod terminal;
 pub mod user;
 pub mod view;
@@ -54,6 +55,7 @@ pub struct Desk {
     pub windows: windows::Windows,
     pub clipboard: clipboard::Clipboard,
     pub processes: process::Processes,
+    pub shells: shell::Shells,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
     pub users: user::Users,
@@ -79,6 +81,7 @@ impl Desk {
         let place = Arc::new(place);
         let any_display = claim.any_display;
         let screen = screen::Screen::new(place.clone());
+        let processes = process::Processes::new(place.clone());
         Ok(Self {
             session: session::Session::start(&config, place.clone(), claim, screen.clone())?,
             screen,
@@ -86,7 +89,8 @@ impl Desk {
             access: access::Access::new(place.clone()),
             windows: windows::Windows::new(place.clone()),
             clipboard: clipboard::Clipboard::new(place.clone()),
-            processes: process::Processes::new(place.clone()),
+            shells: shell::Shells::new(place.clone(), processes.clone()),
+            processes,
             terminals: terminal::Terminals::new(place.clone()),
             recorder: recorder::Recorder::new(place.clone()),
             users: user::Users::new(place.clone()),

@@ -27,6 +27,8 @@ pub const TERMINAL_LIMIT: usize = 64;
 const SCROLLBACK: usize = 256 << 10;
 /// Larger ones are a mistake; some programs allocate a screen of that size.
 const SIZE_LIMIT: u16 = 1000;
+/// Names are shown in lists.
+const NAME_LIMIT: usize = 256;
 /// How long the last words of a program are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// How long a shell may take to end after it was hung up.
@@ -45,6 +47,7 @@ pub struct Terminals {
 /// One terminal.
 pub struct Terminal {
     id: u64,
+    name: Option<String>,
     pid: u32,
     argv: Vec<String>,
     started: SystemTime,
@@ -88,6 +91,9 @@ impl Terminals {
         }
         let program =
             self.place.find_program(&argv[0]).ok_or_else(|| Error::NotFound(format!("there is no program `{}`", argv[0])))?;
+        if request.name.as_ref().is_some_and(|name| name.len() > NAME_LIMIT) {
+            return Err(Error::Invalid(format!("a terminal's name is at most {NAME_LIMIT} bytes long")));
+        }
         let (cols, rows) = checked_size(request.cols.unwrap_or(80), request.rows.unwrap_or(24))?;
 
         let failed = |e: pty_process::Error| Error::Internal(format!("a terminal can't be made: {e}"));
@@ -120,6 +126,7 @@ impl Terminals {
         let (reading, writing) = pty.into_split();
         let terminal = Arc::new(Terminal {
             id: self.next.fetch_add(1, Ordering::Relaxed) + 1,
+            name: request.name,
             pid: child.id().unwrap_or_default(),
             argv,
             started: SystemTime::now(),
@@ -192,6 +199,7 @@ impl Terminal {
         let size = self.size.load(Ordering::Relaxed);
         TerminalInfo {
             id: self.id,
+            name: self.name.clone(),
             pid: self.pid,
             argv: self.argv.clone(),
             cols: (size >> 16) as u16,

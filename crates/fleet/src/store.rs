@@ -230,6 +230,14 @@ pub trait Store: Send + Sync + 'static {
     async fn put_budget(&self, budget: &Budget) -> Result<()>;
     async fn remove_budget(&self, project: &str) -> Result<()>;
     async fn budgets(&self) -> Result<Vec<Budget>>;
+    /// Writes a note of some kind under a name; false if there is one and `replace` is not said. It may be forgotten some time
+    /// after `until_ms`.
+    async fn put_note(&self, kind: &str, name: &str, body: &str, until_ms: Option<i64>, replace: bool) -> Result<bool>;
+    async fn note(&self, kind: &str, name: &str) -> Result<Option<String>>;
+    /// `(name, body)`, by name.
+    async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>>;
+    /// False if there was none.
+    async fn remove_note(&self, kind: &str, name: &str) -> Result<bool>;
     /// Adds money (millionths) to a project's day.
     async fn spend(&self, project: &str, day: &str, micro: i64) -> Result<()>;
     /// `(project, day, millionths)`.

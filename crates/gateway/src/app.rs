@@ -35,6 +35,7 @@ pub(crate) struct Parts {
     pub(crate) usage: crate::metrics::UsageCache,
     /// What E2B's dialect remembers.
     pub(crate) e2b: crate::dialects::e2b::Memory,
+    pub(crate) daytona: crate::dialects::daytona::Kept,
 }
 
 /// Under which clients know us.
@@ -62,6 +63,7 @@ impl App {
             closing: CancellationToken::new(),
             usage: crate::metrics::UsageCache::default(),
             e2b: crate::dialects::e2b::Memory::default(),
+            daytona: Default::default(),
             public,
             fleet,
             images,

@@ -52,6 +52,12 @@ pub(crate) fn of<'a>(method: &Method, path: &'a str) -> (Class, Option<&'a str>)
         ("v1", Some("openapi.json"), None) => (Class::Probe, None),
         ("v1", Some("desks"), Some(id)) if !id.is_empty() => (below_desk(method, rest), Some(id)),
         ("osworld", Some(id), rest) if !id.is_empty() => (osworld(method, rest.unwrap_or_default()), Some(id)),
+        ("daytona", Some("toolbox"), Some(id)) => (daytona(rest.unwrap_or_default()), Some(id)),
+        ("daytona", Some("preview"), Some(id)) => (Class::Port, Some(id)),
+        ("daytona", Some("api"), Some("toolbox")) => match rest.and_then(|rest| rest.split_once('/')) {
+            Some((id, rest)) => (daytona(rest.strip_prefix("toolbox/").unwrap_or(rest)), Some(id)),
+            None => (Class::Control, None),
+        },
         ("vm", Some(id), Some("screenshot")) => (Class::Screenshot, Some(id)),
         ("vm", Some(id), Some("execute")) => (Class::Action, Some(id)),
         ("vm", Some(id), Some("delete")) => (Class::Control, Some(id)),
@@ -68,6 +74,15 @@ fn below_desk(method: &Method, rest: Option<&str>) -> Class {
         "input" | "computer" if changes => Class::Action,
         "processes" if changes && rest == "processes/run" => Class::Action,
         "ports" => Class::Port,
+        _ => Class::Desk,
+    }
+}
+
+fn daytona(rest: &str) -> Class {
+    match rest {
+        rest if rest.starts_with("computeruse/screenshot") => Class::Screenshot,
+        rest if rest.starts_with("computeruse/mouse") || rest.starts_with("computeruse/keyboard") => Class::Action,
+        "process/execute" | "process/code-run" => Class::Action,
         _ => Class::Desk,
     }
 }
@@ -108,6 +123,10 @@ mod tests {
             ("GET", "/vm/d-1/screenshot", Class::Screenshot, Some("d-1")),
             ("DELETE", "/vm/d-1/delete", Class::Control, Some("d-1")),
             ("GET", "/v1/desks//x", Class::Control, None),
+            ("POST", "/daytona/api/sandbox", Class::Control, None),
+            ("POST", "/daytona/toolbox/d-1/process/execute", Class::Action, Some("d-1")),
+            ("GET", "/daytona/api/toolbox/d-1/toolbox/computeruse/screenshot", Class::Screenshot, Some("d-1")),
+            ("GET", "/daytona/preview/d-1/80/x", Class::Port, Some("d-1")),
         ] {
             let method = method.parse().unwrap();
             assert_eq!(of(&method, path), (class, desk), "{method} {path}");

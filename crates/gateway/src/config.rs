@@ -29,6 +29,9 @@ pub struct Config {
     pub connections: usize,
     /// For E2B's SDKs.
     pub e2b: crate::dialects::e2b::Settings,
+    /// Templates that stand for images, for clients that name those. In the settings file it is the table `[images]`.
+    #[serde(skip)]
+    pub images: crate::Images,
 }
 
 /// Files in PEM; read again when they change, and at SIGHUP.
@@ -73,6 +76,7 @@ impl Default for Config {
             rates: Rates::default(),
             connections: 4096,
             e2b: crate::dialects::e2b::Settings::default(),
+            images: crate::Images::default(),
         }
     }
 }

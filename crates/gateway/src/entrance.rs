@@ -11,7 +11,7 @@ use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
 use crate::dialects::e2b;
-use crate::{limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
+use crate::{dialects, limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -43,6 +43,8 @@ pub(crate) struct Caller {
     /// The name under which the client knows us.
     pub(crate) host: Option<String>,
     pub(crate) class: Class,
+    /// Let in without a key, by what a dialect has checked.
+    pub(crate) guest: bool,
 }
 
 impl Caller {
@@ -77,7 +79,7 @@ pub(crate) fn router(app: App) -> Router {
     let native = || v1::router().merge(vm::router()).merge(proxy::router());
     let base = Extension(Base(native().split_for_parts().0.fallback(refusal::no_such_path).with_state(app.clone())));
     let (routes, _) = native().merge(computer::router().layer(base.clone())).split_for_parts();
-    let routes = routes.merge(mcp::router().layer(base)).route("/v1/openapi.json", axum::routing::get(openapi::get));
+    let routes = routes.merge(mcp::router().layer(base)).merge(dialects::router()).route("/v1/openapi.json", axum::routing::get(openapi::get));
     routes.fallback(refusal::no_such_path).with_state(app)
 }
 
@@ -89,6 +91,7 @@ pub(crate) fn service(app: App) -> Answer {
 pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
+    dialects::lead(&mut request);
     let plane = e2b::Plane::of(&request);
     // Requests to E2B's sandboxes carry no key, and what looks like one is for a program there.
     let keyless = plane.as_ref().is_some_and(|plane| !plane.has_key());
@@ -141,7 +144,7 @@ async fn steps(
     } else if let Some(plane) = plane.clone().filter(|plane| !plane.has_key()) {
         guarded(e2b::data(app.clone(), peer, plane, Request::from_parts(parts, body))).await
     } else {
-        match admit(app, peer, key, class, &parts).await {
+        match admit(app, peer, key, class, &mut parts).await {
             Err(refusal) => {
                 // Given back, so that the client can be heard out.
                 drop(body);
@@ -165,6 +168,7 @@ async fn steps(
     };
     if response.extensions().get::<PassedOn>().is_none() && plane.is_none() {
         response = refusal::from_text(&method, &path, response).await;
+        response = dialects::shape(&path, response).await;
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
     let mut response = fate.settle(response);
@@ -180,7 +184,10 @@ async fn steps(
 }
 
 /// Who asks; none where no key is needed.
-async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &Parts) -> Result<Option<Caller>> {
+async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &mut Parts) -> Result<Option<Caller>> {
+    if let Some(admitted) = dialects::admit(app, peer, &key, class, request).await {
+        return admitted.map(Some);
+    }
     let (path, headers) = (request.uri.path(), &request.headers);
     if !class.is_passed_on() && has_nul(&request.uri) {
         return Err(Refusal::invalid("the address holds a zero byte"));
@@ -210,7 +217,7 @@ async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class
         false => app.limits.control(&who.key)?,
     }
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
-    Ok(Some(Caller { who, secret, place, peer, host, class }))
+    Ok(Some(Caller { who, secret, place, peer, host, class, guest: false }))
 }
 
 async fn route(router: Router, request: Request) -> Response {

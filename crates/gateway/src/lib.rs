@@ -5,7 +5,7 @@
 //!       └ entrance   the key is found and taken out, who is it, may it ask so often; afterwards: measured, audited
 //!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
 //!           ├ vm         the four routes of `/vm`
-//!           ├ dialects   other people's words: E2B's SDKs, computer-use models, MCP
+//!           ├ dialects   other people's words: Daytona's and E2B's SDKs, computer-use models, MCP
 //!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
@@ -49,6 +49,7 @@ mod tests;
 pub use config::{Config, Rate, Rates, TlsFiles};
 pub use credentials::e2b_key;
 pub use dialects::e2b::Settings as E2bSettings;
+pub use dialects::daytona::Images;
 pub use error::{Error, Result};
 pub use listen::Address;
 

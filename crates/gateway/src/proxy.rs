@@ -33,7 +33,7 @@ use hotdesk_api::desk::State;
 use hotdesk_fleet::Error;
 use hotdesk_provider::Door;
 use std::time::Duration;
-pub(crate) use target::Target;
+pub(crate) use target::{Target, decoded, is_keepers};
 
 /// How long to wait before asking a desk again that is on its way.
 const SOON: Duration = Duration::from_secs(1);
@@ -62,6 +62,19 @@ async fn attempt(app: &App, caller: &Caller, desk: &str, target: Target, request
     match wanted_upgrade(&request) {
         Some(protocol) => tunnel::open(passage, request, &protocol).await,
         None => exchange::run(passage, request).await,
+    }
+}
+
+/// Whether something listens on a port of a desk.
+pub(crate) async fn listens(app: &App, caller: &Caller, desk: &str, port: u16) -> bool {
+    let Ok(door) = door(app, caller, desk).await else { return false };
+    let way = pool::Way { address: door.address.clone(), port: Some(port) };
+    match pool::connect(&door, &way).await {
+        Ok(sender) => {
+            app.pool.give(way, sender);
+            true
+        }
+        Err(_) => false,
     }
 }
 

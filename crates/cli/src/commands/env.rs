@@ -56,6 +56,15 @@ enum Of {
         #[command(flatten)]
         reach: Reach,
     },
+    /// Settings for Daytona's SDKs: this fleet as their server
+    Daytona {
+        /// Print JSON instead of shell lines
+        #[arg(long)]
+        json: bool,
+
+        #[command(flatten)]
+        reach: Reach,
+    },
 }
 
 pub(crate) fn run(args: EnvArgs) -> Exit {
@@ -72,6 +81,7 @@ pub(crate) fn run(args: EnvArgs) -> Exit {
                 let desk = reach::desk(&client, &desk).await?;
                 tell(&osworld(&client, &desk.id)?, json)
             }
+            Some(Of::Daytona { json, reach }) => tell(&daytona(&reach.client()?)?, json),
         }
     })
 }
@@ -153,6 +163,19 @@ fn e2b(client: &Client) -> Outcome<Variables> {
     Ok(variables)
 }
 
+fn daytona(client: &Client) -> Outcome<Variables> {
+    let Target::Http(_) = client.target() else {
+        return Err(Failure::usage("Daytona's SDKs can't use a Unix socket")
+            .hint("let the fleet listen on a port too: hotdesk serve --listen 127.0.0.1:7700"));
+    };
+    let mut variables = vec![("DAYTONA_API_URL", client.address(&["daytona", "api"]))];
+    if let Some(key) = client.key() {
+        variables.push(("DAYTONA_API_KEY", key.to_owned()));
+    }
+    variables.push(("DAYTONA_TARGET", "us".into()));
+    Ok(variables)
+}
+
 fn tell(variables: &[(&'static str, String)], json: bool) -> Outcome {
     if json {
         #[derive(Serialize)]
@@ -195,6 +218,15 @@ mod tests {
         assert_eq!(entry["url"], "http://127.0.0.1:7700/mcp");
         assert_eq!(entry["headers"]["Authorization"], "Bearer hd_k");
         assert!(mcp(&Client::new("unix:/x", "hd_k").unwrap()).is_err());
+    }
+
+    #[test]
+    fn settings_of_daytona() {
+        let client = Client::new("http://127.0.0.1:7700", "hd_k").unwrap();
+        let variables: BTreeMap<_, _> = daytona(&client).unwrap().into_iter().collect();
+        assert_eq!(variables["DAYTONA_API_URL"], "http://127.0.0.1:7700/daytona/api");
+        assert_eq!(variables["DAYTONA_API_KEY"], "hd_k");
+        assert!(daytona(&Client::new("unix:/x", "hd_k").unwrap()).is_err());
     }
 
     #[test]

@@ -34,6 +34,16 @@ pub async fn make_directory(path: PathBuf, make_parents: bool, mode: Option<u32>
     .await
 }
 
+/// Gives a file or a directory other permissions. A link's are those of what it leads to.
+pub async fn set_mode(path: PathBuf, mode: u32) -> Result<FileInfo> {
+    blocking(move || {
+        let failed = |e| Error::file(format_args!("the permissions of {}", path.display()), &e);
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
+        found(&path)
+    })
+    .await
+}
+
 /// Moves a file or a directory; across disks by copying.
 pub async fn rename(from: PathBuf, to: PathBuf, overwrite: bool, make_parents: bool) -> Result<FileInfo> {
     blocking(move || {

@@ -12,6 +12,7 @@ pub mod ports;
 pub mod processes;
 pub mod recording;
 pub mod screen;
+pub mod shells;
 pub mod terminals;
 pub mod users;
 pub mod view;
@@ -45,6 +46,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(processes::router())
         .merge(recording::router())
         .merge(screen::router())
+        .merge(shells::router())
         .merge(terminals::router())
         .merge(users::router())
         .merge(view::router())

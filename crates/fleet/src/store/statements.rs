@@ -20,7 +20,7 @@ const PUT_KEY: &str = "INSERT INTO keys (id, hash, ended_ms, revoked, admin, use
      change = excluded.change, body = excluded.body WHERE keys.revoked = 0";
 
 /// What [`Store::prune`] forgets; `$1` is the time, `$2` the most rows.
-const PRUNE: [&str; 7] = [
+const PRUNE: [&str; 8] = [
     "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE at_ms < $1 LIMIT $2)",
     "DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE at_ms < $1 LIMIT $2)",
     "DELETE FROM answers WHERE (scope, key) IN (SELECT scope, key FROM answers WHERE at_ms < $1 LIMIT $2)",
@@ -28,6 +28,7 @@ const PRUNE: [&str; 7] = [
     "DELETE FROM desks WHERE id IN (SELECT id FROM desks WHERE state = 'deleted' AND changed_ms < $1 LIMIT $2)",
     "DELETE FROM leases WHERE what IN (SELECT what FROM leases WHERE until_ms < $1 LIMIT $2)",
     "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE ended_ms < $1 AND (revoked = 0 OR admin = 0) LIMIT $2)",
+    "DELETE FROM notes WHERE (kind, name) IN (SELECT kind, name FROM notes WHERE until_ms < $1 LIMIT $2)",
 ];
 
 #[async_trait]
@@ -275,6 +276,33 @@ impl<D: Driver> Store for D {
 
     async fn budgets(&self) -> Result<Vec<Budget>> {
         self.read("SELECT body FROM budgets ORDER BY project", vec![]).await?.iter().map(|row| row.json(0)).collect()
+    }
+
+    async fn put_note(&self, kind: &str, name: &str, body: &str, until_ms: Option<i64>, replace: bool) -> Result<bool> {
+        let statement = match replace {
+            true => {
+                "INSERT INTO notes (kind, name, until_ms, body) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (kind, name) DO UPDATE SET until_ms = excluded.until_ms, body = excluded.body"
+            }
+            false => "INSERT INTO notes (kind, name, until_ms, body) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+        };
+        let values = vec![kind.into(), name.into(), until_ms.into(), body.into()];
+        Ok(alone(self, Durability::Full, statement, values).await? == 1)
+    }
+
+    async fn note(&self, kind: &str, name: &str) -> Result<Option<String>> {
+        let rows = self.read("SELECT body FROM notes WHERE kind = $1 AND name = $2", vec![kind.into(), name.into()]).await?;
+        rows.first().map(|row| row.text(0).map(str::to_owned)).transpose()
+    }
+
+    async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>> {
+        let rows = self.read("SELECT name, body FROM notes WHERE kind = $1 ORDER BY name", vec![kind.into()]).await?;
+        rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.text(1)?.to_owned()))).collect()
+    }
+
+    async fn remove_note(&self, kind: &str, name: &str) -> Result<bool> {
+        let statement = "DELETE FROM notes WHERE kind = $1 AND name = $2";
+        Ok(alone(self, Durability::Full, statement, vec![kind.into(), name.into()]).await? == 1)
     }
 
     async fn spend(&self, project: &str, day: &str, micro: i64) -> Result<()> {

@@ -25,6 +25,7 @@ struct Tables {
     snapshots: BTreeMap<String, Snapshot>,
     volumes: BTreeMap<String, Volume>,
     budgets: BTreeMap<String, Budget>,
+    notes: BTreeMap<(String, String), (Option<i64>, String)>,
     spent: BTreeMap<(String, String), i64>,
     alerts: BTreeMap<String, (Alert, bool)>,
     audit: Vec<Audit>,
@@ -376,6 +377,37 @@ impl Store for MemoryStore {
 
     async fn budgets(&self) -> Result<Vec<Budget>> {
         self.run(|t| Ok(t.budgets.values().cloned().collect())).await
+    }
+
+    async fn put_note(&self, kind: &str, name: &str, body: &str, until_ms: Option<i64>, replace: bool) -> Result<bool> {
+        self.run(|t| {
+            let id = (kind.to_owned(), name.to_owned());
+            if t.notes.contains_key(&id) && !replace {
+                return Ok(false);
+            }
+            t.notes.insert(id, (until_ms, body.into()));
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn note(&self, kind: &str, name: &str) -> Result<Option<String>> {
+        self.run(|t| Ok(t.notes.get(&(kind.to_owned(), name.to_owned())).map(|(_, body)| body.clone()))).await
+    }
+
+    async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>> {
+        self.run(|t| {
+            Ok(t.notes
+                .iter()
+                .filter(|((k, _), _)| k == kind)
+                .map(|((_, name), (_, body))| (name.clone(), body.clone()))
+                .collect())
+        })
+        .await
+    }
+
+    async fn remove_note(&self, kind: &str, name: &str) -> Result<bool> {
+        self.run(|t| Ok(t.notes.remove(&(kind.to_owned(), name.to_owned())).is_some())).await
     }
 
     async fn spend(&self, project: &str, day: &str, micro: i64) -> Result<()> {

@@ -36,8 +36,10 @@ impl Base {
             Place::Address => format!("/k/{}", caller.secret.reveal()),
         };
         let path = public.as_ref().map_or("", |public| public.path.as_str());
-        let prefix = format!("{path}{key}/v1/desks/{}/ports/{port}", passage.desk);
-        let bare = format!("{path}/v1/desks/{}/ports/{port}", passage.desk);
+        let own = || format!("/v1/desks/{}/ports/{port}", passage.desk);
+        let place = passage.target.base.clone().unwrap_or_else(own);
+        let prefix = format!("{path}{key}{place}");
+        let bare = format!("{path}{place}");
         let (https, host) = match public {
             Some(public) => (public.https, public.host.clone()),
             None => (caller.peer.tls, caller.host.clone().unwrap_or_else(|| "localhost".into())),

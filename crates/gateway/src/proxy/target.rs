@@ -15,12 +15,14 @@ pub(crate) struct Target {
     pub(crate) port: Option<u16>,
     /// Path and query.
     pub(crate) path: String,
+    /// Under which the client reaches the port, where that is not the address of our own API.
+    pub(crate) base: Option<String>,
 }
 
 impl Target {
     /// A path of the desk's own server.
     pub(crate) fn desk(path: impl Into<String>) -> Self {
-        Self { port: None, path: path.into() }
+        Self { port: None, path: path.into(), base: None }
     }
 
     /// The desk and the place that an address of ours names.
@@ -42,7 +44,7 @@ impl Target {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
             _ => Err(Refusal::invalid(format!("`{}` is no port: they go from 1 to 65535", port.escape_default()))),
         });
-        if port.is_none() && KEEPERS.contains(&path.as_str()) {
+        if port.is_none() && is_keepers(&path) {
             return Err(Refusal::not_found(
                 "a desk is saved by `POST /v1/desks/{id}/snapshot`, and copied by `POST /v1/desks/{id}/fork`",
             ));
@@ -51,7 +53,7 @@ impl Target {
             Some(query) => format!("{path}?{query}"),
             None => path,
         };
-        Ok((decoded(desk)?, Self { port: port.transpose()?, path }))
+        Ok((decoded(desk)?, Self { port: port.transpose()?, path, base: None }))
     }
 }
 
@@ -63,8 +65,13 @@ fn numbered(desk: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Whether a path of the desk's own server is for its keeper alone.
+pub(crate) fn is_keepers(path: &str) -> bool {
+    KEEPERS.contains(&path)
+}
+
 /// A desk's name as the fleet knows it.
-fn decoded(text: &str) -> Result<String> {
+pub(crate) fn decoded(text: &str) -> Result<String> {
     let wrong = || Refusal::not_found(format!("there is no desk `{}`", text.escape_default()));
     if !text.contains('%') {
         return Ok(text.to_owned());
@@ -112,7 +119,11 @@ mod tests {
             ("/osworld/d-1:5000/screenshot", None, "d-1", None, "/screenshot"),
             ("/osworld/d-1:9222/json/version", Some("a"), "d-1", Some(9222), "/json/version?a"),
         ] {
-            assert_eq!(Target::read(path, query).unwrap(), (desk.into(), Target { port, path: inner.into() }), "{path}");
+            assert_eq!(
+                Target::read(path, query).unwrap(),
+                (desk.into(), Target { port, path: inner.into(), base: None }),
+                "{path}"
+            );
         }
         for path in [
             "/osworld/d-1:70000/x",

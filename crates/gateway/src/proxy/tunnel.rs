@@ -53,14 +53,14 @@ pub(super) async fn open(passage: Passage, mut request: Request, protocol: &str)
     *response.headers_mut() = given;
     response.extensions_mut().insert(PassedOn);
 
-    let (app, secret) = (passage.app.clone(), passage.caller.secret.clone());
+    let (app, secret) = (passage.app.clone(), (!passage.caller.guest).then(|| passage.caller.secret.clone()));
     let tunnel = async move {
         let (_work, _open, _sender) = (work, metrics::Open::tunnel(), sender);
         let (Ok(client), Ok(desk)) = tokio::join!(client, desk) else { return };
         let reason = tokio::select! {
             ended = join(TokioIo::new(client), TokioIo::new(desk)) => ended.map_or_else(|e| e.to_string(), |()| "both sides are done".into()),
             _ = app.closing.cancelled() => "the gateway ends".to_owned(),
-            reason = key_is_bad(&app, &secret) => reason,
+            reason = key_is_bad(&app, secret.as_ref()) => reason,
         };
         tracing::debug!(reason, seconds = started.elapsed().as_secs(), "a tunnel ended");
     };
@@ -79,11 +79,9 @@ fn ask_upgrade(headers: &mut HeaderMap, protocol: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns when the key of a tunnel was revoked or has expired.
-async fn key_is_bad(app: &App, secret: &Secret) -> String {
-    if secret.is_none() {
-        return std::future::pending().await;
-    }
+/// Returns when the key of a tunnel was revoked or has expired. Who came without one is not asked for it.
+async fn key_is_bad(app: &App, secret: Option<&Secret>) -> String {
+    let Some(secret) = secret else { return std::future::pending().await };
     loop {
         tokio::time::sleep(LOOK).await;
         match app.fleet.who(secret.reveal()).await {

@@ -17,6 +17,9 @@
 //!
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
+//!
+//! [images]
+//! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
@@ -80,10 +83,10 @@ impl Settings {
     fn from_text(text: &str) -> Outcome<Self> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-        let (gateway, local, qemu) = (take("gateway"), take("local"), take("qemu"));
+        let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
         let kinds = table.remove("providers");
         Ok(Self {
-            gateway: part("gateway.", gateway)?,
+            gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
             qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
@@ -107,6 +110,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
+    all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Desk;
 use crate::error::Result;
-use crate::files::{self, change, list, notes, read, tar, watch, write};
+use crate::files::{self, change, list, notes, read, search, tar, watch, write};
 use crate::server::ranges;
 use axum::Json;
 use axum::body::Body;
@@ -12,8 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hotdesk_api::file::{
-    DeleteFile, FileInfo, FileList, FilePath, ListFiles, MakeDirectory, MoveFile, NoteFile, StatFile, Unpacked, WatchEvent, WatchFiles,
-    WriteFile, Written,
+    DeleteFile, FileInfo, FileList, FilePath, FindNames, FindText, FoundLines, FoundNames, ListFiles, MakeDirectory, MoveFile, NoteFile,
+    ReplaceText, Replaced, SetMode, StatFile, Unpacked, WatchEvent, WatchFiles, WriteFile, Written,
 };
 use std::convert::Infallible;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,6 +30,10 @@ pub fn router() -> OpenApiRouter<Desk> {
         .routes(routes!(note_on_file))
         .routes(routes!(pack_files, unpack_files))
         .routes(routes!(watch_files))
+        .routes(routes!(set_mode))
+        .routes(routes!(find_text))
+        .routes(routes!(find_names))
+        .routes(routes!(replace_text))
 }
 
 /// List a directory
@@ -117,6 +121,34 @@ async fn copy_file(State(desk): State<Desk>, Json(request): Json<MoveFile>) -> R
 #[utoipa::path(post, path = "/v1/files/notes", tag = "files", request_body = NoteFile, responses((status = 200, body = FileInfo)))]
 async fn note_on_file(State(desk): State<Desk>, Json(request): Json<NoteFile>) -> Result<Json<FileInfo>> {
     notes::write(files::resolve(&desk.place, &request.path)?, request.notes).await.map(Json)
+}
+
+/// Change permissions
+#[utoipa::path(post, path = "/v1/files/mode", tag = "files", request_body = SetMode, responses((status = 200, body = FileInfo)))]
+async fn set_mode(State(desk): State<Desk>, Json(request): Json<SetMode>) -> Result<Json<FileInfo>> {
+    let mode = files::parse_mode(&request.mode)?;
+    change::set_mode(files::resolve(&desk.place, &request.path)?, mode).await.map(Json)
+}
+
+/// Find lines that hold a text
+///
+/// Files that are not text are left out; links are not followed.
+#[utoipa::path(get, path = "/v1/files/find", tag = "files", params(FindText), responses((status = 200, body = FoundLines)))]
+async fn find_text(State(desk): State<Desk>, Query(query): Query<FindText>) -> Result<Json<FoundLines>> {
+    search::find_text(files::resolve(&desk.place, &query.path)?, query.text).await.map(Json)
+}
+
+/// Find files by their names
+#[utoipa::path(get, path = "/v1/files/search", tag = "files", params(FindNames), responses((status = 200, body = FoundNames)))]
+async fn find_names(State(desk): State<Desk>, Query(query): Query<FindNames>) -> Result<Json<FoundNames>> {
+    search::find_names(files::resolve(&desk.place, &query.path)?, query.pattern).await.map(Json)
+}
+
+/// Replace text in files
+#[utoipa::path(post, path = "/v1/files/replace", tag = "files", request_body = ReplaceText, responses((status = 200, body = Replaced)))]
+async fn replace_text(State(desk): State<Desk>, Json(request): Json<ReplaceText>) -> Result<Json<Replaced>> {
+    let paths = request.paths.iter().map(|path| files::resolve(&desk.place, path)).collect::<Result<_>>()?;
+    search::replace(paths, request.text, request.by).await.map(Json)
 }
 
 /// Read a directory as a tar archive

@@ -151,9 +151,8 @@ async fn read_output(
 ) -> Result<Response> {
     let job = desk.processes.jobs().get(id)?;
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let reader = |from| job.output.read(from);
-    let watched = job.clone();
-    Ok(output::stream(reader, move || watched.exit().cloned(), resumed.unwrap_or(query.from), query.follow, query.encoding))
+    let from = resumed.unwrap_or(query.from);
+    Ok(output::stream(job.output.read(from), move || job.exit().cloned(), from, query.follow, query.encoding))
 }
 
 /// Write to a program

@@ -94,7 +94,7 @@ async fn read_terminal(State(desk): State<Desk>, Path(id): Path<u64>, Query(quer
     let terminal = desk.terminals.get(id)?;
     let watched = terminal.clone();
     let exit = move || watched.exit().cloned();
-    Ok(output::stream(|from| terminal.read(from), exit, query.from, query.follow, query.encoding))
+    Ok(output::stream(terminal.read(query.from), exit, query.from, query.follow, query.encoding))
 }
 
 /// Type into a terminal

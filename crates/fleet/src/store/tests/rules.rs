@@ -324,6 +324,14 @@ async fn small_things_come_back(database: Database) {
     store.remove_volume("v-3").await.unwrap();
     assert_eq!(store.volumes().await.unwrap(), []);
 
+    assert!(store.put_note("k", "a", "1", None, false).await.unwrap());
+    assert!(!store.put_note("k", "a", "2", None, false).await.unwrap());
+    assert!(store.put_note("k", "a", "3", Some(5), true).await.unwrap());
+    assert!(store.put_note("other", "a", "4", None, true).await.unwrap());
+    assert_eq!(store.note("k", "a").await.unwrap().as_deref(), Some("3"));
+    assert_eq!(store.notes("k").await.unwrap(), [("a".to_owned(), "3".to_owned())]);
+    assert!(store.remove_note("k", "a").await.unwrap() && !store.remove_note("k", "a").await.unwrap());
+    assert_eq!(store.note("k", "a").await.unwrap(), None);
     let budget = Budget {
         project: "default".into(),
         per_day: Some(1.5),

@@ -10,30 +10,22 @@ use futures_util::stream;
 use hotdesk_api::process::{Encoding, Exit, OutputEvent};
 use std::convert::Infallible;
 
-/// Events from the offset `from` on. Without `follow` they end with what is there; `exit` says how the program ended, if it has.
-pub(in crate::server::v1) fn stream(
-    reader: impl FnOnce(u64) -> Reader,
-    exit: impl Fn() -> Option<Exit> + Send + 'static,
+/// Events of what `reader` reads from the offset `from` on, and how it `ended`. Without `follow` they end with what is there.
+pub(in super::super) fn stream(
+    reader: Reader,
+    ended: impl Fn() -> Option<Exit> + Send + 'static,
     from: u64,
     follow: bool,
     encoding: Encoding,
 ) -> Response {
-    let feed = Feed {
-        reader: reader(from),
-        exit: Box::new(exit),
-        follow,
-        encoding,
-        halves: Default::default(),
-        position: from,
-        done: false,
-    };
+    let feed = Feed { reader, ended: Box::new(ended), follow, encoding, halves: Default::default(), position: from, done: false };
     let events = stream::unfold(feed, |mut feed| async move { feed.next().await.map(|event| (event, feed)) });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
 struct Feed {
-    exit: Box<dyn Fn() -> Option<Exit> + Send>,
     reader: Reader,
+    ended: Box<dyn Fn() -> Option<Exit> + Send>,
     follow: bool,
     encoding: Encoding,
     /// Of each source, the start of a character whose end has not come yet.
@@ -68,7 +60,7 @@ impl Feed {
                 None => {
                     self.done = true;
                     // What runs has no end to tell.
-                    OutputEvent::Exit { exit: (self.exit)()? }
+                    OutputEvent::Exit { exit: (self.ended)()? }
                 }
             };
             return Some(Ok(self.event(&event)));

@@ -1,0 +1,202 @@
+//! Daytona's API (the one that its SDKs 0.x speak), from the oldest generation that is in use to the newest.
+//!
+//! ```text
+//!   /daytona/api/…                              sandboxes, snapshots, volumes
+//!   /daytona/api/toolbox/{id}/toolbox/…         what is inside a sandbox, for SDKs up to 0.112
+//!   /daytona/toolbox/{id}/…                     the same for newer ones
+//!   /daytona/preview/{id or token}/{port}/…     a port of a sandbox, for everybody who has the token
+//! ```
+//!
+//! | Daytona            | here                                                        |
+//! |--------------------|-------------------------------------------------------------|
+//! | sandbox            | desk                                                        |
+//! | snapshot           | template, a name for one (a note), or a snapshot of a desk  |
+//! | session            | shell of the desk                                           |
+//! | public, language … | labels of the desk that begin with `daytona/`               |
+//!
+//! What differs between generations is decided in one place each, by [`version::Version`].
+
+mod access;
+mod api;
+mod create;
+mod desk;
+mod images;
+mod labels;
+pub(crate) mod preview;
+pub(crate) mod reply;
+mod sandboxes;
+mod seal;
+mod snapshots;
+mod toolbox;
+mod version;
+mod view;
+mod volumes;
+
+pub use images::Images;
+
+use crate::app::App;
+use crate::class::Class;
+use crate::credentials::{Place, Secret};
+use crate::entrance::Caller;
+use crate::listen::Peer;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::response::Response;
+use axum::routing::any;
+use reply::{Failure, Reply};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use version::Version;
+
+const ROOT: &str = "/daytona/";
+const API: &str = "/daytona/api/";
+const TOOLBOX: &str = "/daytona/toolbox/";
+const PREVIEW: &str = "/daytona/preview/";
+/// Requests in JSON: code to run and texts to replace are in them.
+const LARGEST_BODY: usize = 32 << 20;
+
+/// What the dialect keeps while it runs; all of it can be made again.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// What tokens are sealed with; it is written down, and read once.
+    seal: OnceCell<[u8; 32]>,
+}
+
+/// Whether an address is ours.
+pub(crate) fn owns(path: &str) -> bool {
+    path.starts_with(ROOT)
+}
+
+pub(crate) fn router() -> Router<App> {
+    Router::new()
+        .route("/daytona/api", any(control))
+        .route("/daytona/api/", any(control))
+        .route("/daytona/api/{*path}", any(control))
+        .route("/daytona/toolbox/{id}/{*path}", any(inside))
+        .route("/daytona/preview/{id}/{port}", any(preview::answer))
+        .route("/daytona/preview/{id}/{port}/", any(preview::answer))
+        .route("/daytona/preview/{id}/{port}/{*path}", any(preview::answer))
+}
+
+/// One request.
+pub(crate) struct Call {
+    pub(crate) app: App,
+    pub(crate) caller: Caller,
+    pub(crate) version: Version,
+    pub(crate) parts: Parts,
+    /// Nobody else has it; a lock, because a body can't be shared between threads and the rest can.
+    body: Mutex<Body>,
+}
+
+impl Call {
+    fn new(app: App, caller: Caller, request: Request) -> Self {
+        let (parts, body) = request.into_parts();
+        Self { version: Version::of(&parts.headers), app, caller, parts, body: Mutex::new(body) }
+    }
+
+    /// The parameters behind the question mark.
+    fn query(&self) -> Query {
+        Query::of(&self.parts.uri)
+    }
+
+    fn take_body(&mut self) -> Body {
+        std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The body, which is JSON whatever its headers say: some releases send none.
+    async fn json<T: serde::de::DeserializeOwned>(&mut self) -> Reply<T> {
+        let bytes = axum::body::to_bytes(self.take_body(), LARGEST_BODY).await;
+        let bytes = bytes.map_err(|e| Failure::bad_request(format!("the body did not come whole, or is too large: {e}")))?;
+        let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+        serde_json::from_slice(text).map_err(|e| Failure::bad_request(format!("the body is not what it should be: {e}")))
+    }
+}
+
+/// Parameters of an address, which may be given several times.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(uri: &axum::http::Uri) -> Self {
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+        Self(pairs.map(|pairs| pairs.0).unwrap_or_default())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values; commas separate them too.
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let values = self.0.iter().filter(move |(n, _)| n == name || n.strip_suffix("[]") == Some(name));
+        values.flat_map(|(_, value)| value.split(',')).filter(|value| !value.is_empty())
+    }
+
+    fn need(&self, name: &str) -> Reply<&str> {
+        self.get(name).ok_or_else(|| Failure::bad_request(format!("bad request: {name} is required")))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Reply<Option<T>> {
+        let wrong = |_| Failure::bad_request(format!("bad request: {name} is not a number"));
+        self.get(name).map(|text| text.parse().map_err(wrong)).transpose()
+    }
+
+    /// True if it is given and does not say no.
+    fn flag(&self, names: [&str; 2]) -> bool {
+        names.iter().filter_map(|name| self.get(name)).any(|value| value.eq_ignore_ascii_case("true") || value == "1")
+    }
+}
+
+/// The parts of a path below a prefix, decoded.
+fn segments(path: &str) -> Reply<Vec<String>> {
+    let parts = path.trim_matches('/').split('/').filter(|part| !part.is_empty());
+    let decoded = parts.map(|part| crate::proxy::decoded(part).map_err(|_| Failure::not_found("there is no such path")));
+    decoded.collect()
+}
+
+/// Lets in those without a key who have a token, a signed link or a signed address of a file.
+pub(crate) async fn admit(
+    app: &App,
+    peer: Peer,
+    key: &Option<(Secret, Place)>,
+    class: Class,
+    request: &mut Parts,
+) -> Option<crate::refusal::Result<Caller>> {
+    let path = request.uri.path().to_owned();
+    if path.starts_with(PREVIEW) {
+        let admitted = preview::admit(app, peer, key.clone(), class, request).await;
+        return Some(admitted.map_err(Failure::into_refusal));
+    }
+    if key.is_none() && path.starts_with(TOOLBOX) {
+        return toolbox::links::admit(app, peer, class, request).await.map(Ok);
+    }
+    None
+}
+
+async fn control(State(app): State<App>, caller: Caller, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let call = Call::new(app, caller, request);
+    let answer = async {
+        let rest = path.strip_prefix(API).unwrap_or_default();
+        let words = segments(rest)?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["toolbox", id, "toolbox", words @ ..] => toolbox::answer(call, id, words).await,
+            words => api::answer(call, words).await,
+        }
+    };
+    reply::finish(&path, answer.await)
+}
+
+async fn inside(State(app): State<App>, caller: Caller, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let call = Call::new(app, caller, request);
+    let answer = async {
+        let words = segments(path.strip_prefix(TOOLBOX).unwrap_or_default())?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (id, words) = words.split_first().ok_or_else(|| Failure::not_found("no sandbox is named"))?;
+        toolbox::answer(call, id, words).await
+    };
+    reply::finish(&path, answer.await)
+}

@@ -1,0 +1,120 @@
+//! What a desk's command prints, as it prints it.
+
+use super::super::desk::Desk;
+use super::super::reply::Reply;
+use axum::body::{Body, Bytes};
+use axum::http::Method;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::StreamExt;
+use hotdesk_api::process::OutputEvent;
+
+/// Where a stream begins in a framed text.
+pub(crate) const STDOUT: &[u8] = &[1, 1, 1];
+pub(crate) const STDERR: &[u8] = &[2, 2, 2];
+
+/// Something that was printed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Out(Vec<u8>),
+    Err(Vec<u8>),
+}
+
+/// Output that comes in pieces.
+pub(crate) struct Pieces {
+    body: axum::body::BodyDataStream,
+    /// Of an event that has not come whole yet.
+    rest: Vec<u8>,
+}
+
+impl Pieces {
+    /// What a command of a shell prints: until it ends, or what there is.
+    pub(crate) async fn open(desk: &Desk, command: &str, follow: bool) -> Reply<Self> {
+        let path = format!("{command}/output?encoding=base64&follow={follow}");
+        let response = desk.call(Method::GET, &path, Body::empty()).await?;
+        Ok(Self { body: response.into_body().into_data_stream(), rest: Vec::new() })
+    }
+
+    /// None at the end.
+    pub(crate) async fn next(&mut self) -> Option<Piece> {
+        loop {
+            while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                if let Some(piece) = piece(line.trim_ascii_end()) {
+                    return Some(piece);
+                }
+            }
+            let data: Bytes = self.body.next().await?.ok()?;
+            self.rest.extend_from_slice(&data);
+        }
+    }
+
+    /// All that is left.
+    pub(crate) async fn all(mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        while let Some(piece) = self.next().await {
+            pieces.push(piece);
+        }
+        pieces
+    }
+}
+
+fn piece(line: &[u8]) -> Option<Piece> {
+    let event = serde_json::from_slice(line.strip_prefix(b"data:")?.trim_ascii_start()).ok()?;
+    match event {
+        OutputEvent::Stdout { data, .. } => Some(Piece::Out(BASE64_STANDARD.decode(data).ok()?)),
+        OutputEvent::Stderr { data, .. } => Some(Piece::Err(BASE64_STANDARD.decode(data).ok()?)),
+        _ => None,
+    }
+}
+
+/// One stream after the other in one text, as far as they are told apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Printed {
+    pub(crate) combined: Vec<u8>,
+    pub(crate) framed: Vec<u8>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Printed {
+    pub(crate) fn of(pieces: &[Piece]) -> Self {
+        let mut printed = Self::default();
+        let mut last: &[u8] = &[];
+        for piece in pieces {
+            let (mark, data, stream) = match piece {
+                Piece::Out(data) => (STDOUT, data, &mut printed.stdout),
+                Piece::Err(data) => (STDERR, data, &mut printed.stderr),
+            };
+            stream.extend_from_slice(data);
+            printed.combined.extend_from_slice(data);
+            // A mark in the middle of a character would tear it apart.
+            if mark != last {
+                printed.framed.extend_from_slice(mark);
+                last = mark;
+            }
+            printed.framed.extend_from_slice(data);
+        }
+        printed
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_become_pieces() {
+        assert_eq!(piece(br#"data: {"event":"stdout","offset":0,"data":"aGk="}"#), Some(Piece::Out(b"hi".to_vec())));
+        assert_eq!(piece(br#"data:{"event":"stderr","offset":0,"data":"aGk="}"#), Some(Piece::Err(b"hi".to_vec())));
+        for line in [&b"event: stdout"[..], b"id: 3", b"", b": ping", br#"data: {"event":"exit","timed_out":false}"#] {
+            assert_eq!(piece(line), None);
+        }
+        let printed = Printed::of(&[Piece::Out(b"a".to_vec()), Piece::Err(b"b".to_vec())]);
+        assert_eq!((printed.combined.as_slice(), printed.framed.as_slice()), (&b"ab"[..], &b"\x01\x01\x01a\x02\x02\x02b"[..]));
+    }
+}

@@ -1,0 +1,39 @@
+"""Daytona's SDK against a fleet; `scripts/test-dialects daytona` starts one and says where it is."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def url() -> str:
+    return os.environ["HOTDESK_URL"] + "/daytona/api"
+
+
+@pytest.fixture(scope="session")
+def key() -> str:
+    return os.environ["HOTDESK_KEY"]
+
+
+@pytest.fixture
+def tag():
+    return lambda prefix="t": f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def until():
+    """Waits for something to be true, and returns it."""
+
+    def wait(check, limit: float = 30, what: str = ""):
+        end = time.monotonic() + limit
+        while True:
+            if got := check():
+                return got
+            assert time.monotonic() < end, f"not within {limit} s: {what}"
+            time.sleep(0.2)
+
+    return wait
