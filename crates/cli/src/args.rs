@@ -31,8 +31,8 @@ use crate::commands::steps::StepArgs;
 use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
 use crate::commands::up::UpArgs;
-use crate::commands::volume::VolumeCommand;
 use crate::commands::vm::VmArgs;
+use crate::commands::volume::VolumeCommand;
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hotdesk_desk::config::{

@@ -31,5 +31,5 @@ pub(crate) mod steps;
 pub(crate) mod template;
 pub(crate) mod top;
 pub(crate) mod up;
-pub(crate) mod volume;
 pub(crate) mod vm;
+pub(crate) mod volume;

@@ -7,8 +7,8 @@ pub mod mcp;
 pub mod native;
 
 pub(crate) mod computer;
-pub(crate) mod e2b;
 pub(crate) mod daytona;
+pub(crate) mod e2b;
 
 use crate::app::App;
 use crate::class::Class;

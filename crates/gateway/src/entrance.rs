@@ -7,10 +7,10 @@ use crate::app::App;
 use crate::class::{self, Class};
 use crate::connection::Answer;
 use crate::credentials::{self, Place, Secret};
+use crate::dialects::e2b;
 use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
-use crate::dialects::e2b;
 use crate::{dialects, limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -79,7 +79,10 @@ pub(crate) fn router(app: App) -> Router {
     let native = || v1::router().merge(vm::router()).merge(proxy::router());
     let base = Extension(Base(native().split_for_parts().0.fallback(refusal::no_such_path).with_state(app.clone())));
     let (routes, _) = native().merge(computer::router().layer(base.clone())).split_for_parts();
-    let routes = routes.merge(mcp::router().layer(base)).merge(dialects::router()).route("/v1/openapi.json", axum::routing::get(openapi::get));
+    let routes = routes
+        .merge(mcp::router().layer(base))
+        .merge(dialects::router())
+        .route("/v1/openapi.json", axum::routing::get(openapi::get));
     routes.fallback(refusal::no_such_path).with_state(app)
 }
 

@@ -48,8 +48,8 @@ mod tests;
 
 pub use config::{Config, Rate, Rates, TlsFiles};
 pub use credentials::e2b_key;
-pub use dialects::e2b::Settings as E2bSettings;
 pub use dialects::daytona::Images;
+pub use dialects::e2b::Settings as E2bSettings;
 pub use error::{Error, Result};
 pub use listen::Address;
 

@@ -100,7 +100,16 @@ impl Qemu {
         place.sweep();
         let groups = if rustix::process::geteuid().is_root() { Trees::find() } else { Trees::default() };
         let (locks, layers) = (Locks::default(), tokio::sync::Mutex::default());
-        let inner = Inner { context, config, place, locks, groups, layers, accel: tokio::sync::OnceCell::new(), golden: Default::default() };
+        let inner = Inner {
+            context,
+            config,
+            place,
+            locks,
+            groups,
+            layers,
+            accel: tokio::sync::OnceCell::new(),
+            golden: Default::default(),
+        };
         Ok(Self { inner })
     }
 
@@ -119,7 +128,10 @@ impl Qemu {
 impl Inner {
     fn program(&self) -> Result<PathBuf> {
         let program = self.config.program.clone().or_else(find_program);
-        program.ok_or_else(|| Error::Unavailable { provider: NAME, reason: format!("{PROGRAM} is missing; `{INSTALL}` installs it") })
+        program.ok_or_else(|| Error::Unavailable {
+            provider: NAME,
+            reason: format!("{PROGRAM} is missing; `{INSTALL}` installs it"),
+        })
     }
 
     /// Who computes, found out once.

@@ -73,7 +73,9 @@ impl Place {
         let words = all.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
         words
             .map(|words| String::from_utf8_lossy(&words).replace('\0', " "))
-            .filter(|words| words.contains(&format!("hotdesk-{}-", self.fleet)) || words.contains(self.folder.path().to_str().unwrap()))
+            .filter(|words| {
+                words.contains(&format!("hotdesk-{}-", self.fleet)) || words.contains(self.folder.path().to_str().unwrap())
+            })
             .collect()
     }
 }
@@ -206,7 +208,10 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     // Another orchestrator finds all of them.
     let again = open(&place.fleet, place.folder.path());
     let found = again.list().await.unwrap();
-    assert_eq!(found.iter().map(|desk| (desk.id.as_str(), desk.running)).collect::<Vec<_>>(), [("d-one", true), ("d-three", true), ("d-two", true)]);
+    assert_eq!(
+        found.iter().map(|desk| (desk.id.as_str(), desk.running)).collect::<Vec<_>>(),
+        [("d-one", true), ("d-three", true), ("d-two", true)]
+    );
     let usage = again.usage("d-two").await.unwrap();
     assert!(usage.memory_bytes > 8 << 20 && usage.cpu_s > 0.0 && usage.processes == 2, "{usage:?}");
     assert!(!again.logs("d-one", 50).await.unwrap().is_empty());

@@ -109,12 +109,11 @@ impl Inner {
 
 /// Looks at a disk file, before QEMU does.
 pub fn open(path: &Path) -> Result<Disk> {
-    let path = path
-        .canonicalize()
-        .map_err(|e| Error::NotFound(format!("the disk {} can't be found: {e}", path.display())))?;
+    let path = path.canonicalize().map_err(|e| Error::NotFound(format!("the disk {} can't be found: {e}", path.display())))?;
     let shape = overlay::shape(&path)?;
     if shape.format == "qcow2" {
-        hotdesk_image::disk::check_safe(&path).map_err(|e| Error::Failed(format!("the disk {} is not used: {e}", path.display())))?;
+        hotdesk_image::disk::check_safe(&path)
+            .map_err(|e| Error::Failed(format!("the disk {} is not used: {e}", path.display())))?;
     }
     let base = Base { fingerprint: fingerprint(&path)?, format: shape.format.into(), bytes: shape.bytes, path };
     let direct = beside(&base.path);

@@ -136,7 +136,9 @@ mod tests {
         let own = [Ipv4Addr::new(192, 0, 2, 2)];
         let tcp = |to, flags| is_allowed(&frame(to, TCP, (40000, 80), flags), &own);
         assert!(tcp([93, 184, 216, 34], SYN) && tcp([192, 0, 2, 3], SYN));
-        for never in [[127, 0, 0, 1], [127, 9, 9, 9], [0, 0, 0, 0], [169, 254, 169, 254], [192, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 77]] {
+        for never in
+            [[127, 0, 0, 1], [127, 9, 9, 9], [0, 0, 0, 0], [169, 254, 169, 254], [192, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 77]]
+        {
             assert!(!tcp(never, SYN), "{never:?}");
         }
         // Odd flags that open nothing by the book are not trusted to open nothing.

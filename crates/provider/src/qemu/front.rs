@@ -44,11 +44,7 @@ struct Inner {
 }
 
 impl Front {
-    pub(crate) fn new(
-        status: watch::Receiver<Status>,
-        vm: watch::Receiver<Option<Arc<Vm>>>,
-        secret: Option<String>,
-    ) -> Self {
+    pub(crate) fn new(status: watch::Receiver<Status>, vm: watch::Receiver<Option<Arc<Vm>>>, secret: Option<String>) -> Self {
         let (viewers, commands, seen) = (AtomicU32::new(0), AtomicU32::new(0), Mutex::default());
         Self(Arc::new(Inner { status, vm, secret, viewers, commands, seen }))
     }
@@ -123,7 +119,12 @@ async fn answer(State(front): State<Front>, request: Request) -> Response {
     if let Some(secret) = &front.0.secret
         && !is_let_in(&request, secret)
     {
-        return problem(StatusCode::UNAUTHORIZED, "unauthorized", "The machine's token is missing", "send `Authorization: Bearer TOKEN`");
+        return problem(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "The machine's token is missing",
+            "send `Authorization: Bearer TOKEN`",
+        );
     }
     match (request.method(), path.as_str()) {
         (&Method::GET, "/v1/view" | "/v1/view/websockify" | "/websockify") => view(front, vm, request).await,
@@ -250,7 +251,8 @@ async fn view(front: Front, vm: Arc<Vm>, request: Request) -> Response {
                 Err(e) => Some(Err(io::Error::other(e))),
             })
         });
-        let sent = sink.sink_map_err(io::Error::other).with(|bytes: Bytes| future::ready(Ok::<_, io::Error>(Message::Binary(bytes))));
+        let sent =
+            sink.sink_map_err(io::Error::other).with(|bytes: Bytes| future::ready(Ok::<_, io::Error>(Message::Binary(bytes))));
         let mut viewer = tokio::io::join(StreamReader::new(received), SinkWriter::new(CopyToBytes::new(sent)));
         let _ = tokio::io::copy_bidirectional(&mut viewer, &mut screen).await;
     })
@@ -260,7 +262,12 @@ async fn view(front: Front, vm: Arc<Vm>, request: Request) -> Response {
 async fn port_tunnel(vm: &Vm, port: u16, mut request: Request) -> Response {
     let asked = request.headers().get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"tcp"));
     if !asked {
-        return problem(StatusCode::UPGRADE_REQUIRED, "upgrade", "A port is no page", "send `Connection: Upgrade` and `Upgrade: tcp`");
+        return problem(
+            StatusCode::UPGRADE_REQUIRED,
+            "upgrade",
+            "A port is no page",
+            "send `Connection: Upgrade` and `Upgrade: tcp`",
+        );
     }
     let mut guest = match vm.connect(port).await {
         Ok(guest) => guest,
@@ -317,8 +324,7 @@ async fn pass(vm: &Vm, mut request: Request) -> Response {
 /// A port of the guest's loopback, through the desk inside.
 async fn enter_port(vm: &Vm, port: u16, secret: Option<&str>) -> io::Result<hyper::upgrade::Upgraded> {
     let stream = vm.connect(PORT).await.map_err(io::Error::other)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(connection.with_upgrades());
     let mut request = Request::get(format!("/v1/ports/{port}"))
         .header(header::HOST, "desk")

@@ -288,11 +288,8 @@ fn write_running(plan: &Plan, qemu: Option<i32>, guest: Option<Kind>) -> Result<
     let Some(path) = &plan.running else { return Ok(()) };
     let failed = |e: std::io::Error| directory::trouble("write", path, &e);
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let running = Running {
-        keeper: Process::of(own).map_err(failed)?,
-        qemu: qemu.map(Process::of).transpose().map_err(failed)?,
-        guest,
-    };
+    let running =
+        Running { keeper: Process::of(own).map_err(failed)?, qemu: qemu.map(Process::of).transpose().map_err(failed)?, guest };
     directory::write(path, &running).map_err(failed)
 }
 

@@ -80,11 +80,8 @@ impl Vm {
             filtered = Some((frames, allowed));
         }
         let number = |index: usize| ends.get(index).map_or(-1, AsRawFd::as_raw_fd);
-        let sockets = Sockets {
-            monitor: number(0),
-            console: number(1),
-            filter: filtered.is_some().then(|| (number(2), number(3))),
-        };
+        let sockets =
+            Sockets { monitor: number(0), console: number(1), filter: filtered.is_some().then(|| (number(2), number(3))) };
         let Launch { name, machine, disk, memory, network, ports, .. } = launch;
         let words = machine::arguments(name, machine, disk, memory, network, ports, sockets);
         let mut child = spawn(&machine.program, &words, &folder, &ends)?;
@@ -111,17 +108,7 @@ impl Vm {
                 }
             })));
         }
-        let vm = Self {
-            qmp,
-            exit,
-            kill,
-            pid,
-            folder,
-            network,
-            forwards: Mutex::default(),
-            sign,
-            _tasks: tasks,
-        };
+        let vm = Self { qmp, exit, kill, pid, folder, network, forwards: Mutex::default(), sign, _tasks: tasks };
         match memory {
             Memory::Own | Memory::Kept { .. } => {}
             Memory::Resumed { state, .. } => vm.load(state, true).await?,
@@ -370,7 +357,8 @@ fn errors(folder: &Path) -> PathBuf {
 /// What QEMU complained about.
 fn complaints(folder: &Path) -> String {
     let text = String::from_utf8_lossy(&std::fs::read(errors(folder)).unwrap_or_default()).into_owned();
-    let lines = text.lines().filter(|line| !line.contains("warning:")).map(|line| line.trim_start_matches("qemu-system-x86_64: "));
+    let lines =
+        text.lines().filter(|line| !line.contains("warning:")).map(|line| line.trim_start_matches("qemu-system-x86_64: "));
     let mut said = lines.collect::<Vec<_>>().join("; ");
     said.truncate(said.floor_char_boundary(LAST_WORDS));
     said
