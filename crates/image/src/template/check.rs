@@ -80,7 +80,7 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
         return Err("port 0 is no port".into());
     }
     if let Some(display) = &template.display
-        && !display.strip_prefix(':').is_some_and(|number| number.parse::<u16>().is_ok())
+        && display.strip_prefix(':').is_none_or(|number| number.parse::<u16>().is_err())
     {
         return Err(format!("`{display}` is not a display, such as `:0`"));
     }
