@@ -30,6 +30,7 @@ mod overlay;
 mod place;
 mod qmp;
 mod save;
+mod screen;
 mod seed;
 mod vm;
 
@@ -89,8 +90,8 @@ struct Inner {
     /// Held while it is decided which layers are in use.
     layers: tokio::sync::Mutex<()>,
     accel: tokio::sync::OnceCell<accel::Found>,
-    /// Golden disks that were asked for.
-    golden: std::sync::Mutex<BTreeMap<String, Disk>>,
+    /// Golden disks by their templates, each with the digest of the tree that is on it.
+    golden: std::sync::Mutex<BTreeMap<String, (String, Disk)>>,
 }
 
 impl Qemu {
@@ -100,7 +101,16 @@ impl Qemu {
         place.sweep();
         let groups = if rustix::process::geteuid().is_root() { Trees::find() } else { Trees::default() };
         let (locks, layers) = (Locks::default(), tokio::sync::Mutex::default());
-        let inner = Inner { context, config, place, locks, groups, layers, accel: tokio::sync::OnceCell::new(), golden: Default::default() };
+        let inner = Inner {
+            context,
+            config,
+            place,
+            locks,
+            groups,
+            layers,
+            accel: tokio::sync::OnceCell::new(),
+            golden: Default::default(),
+        };
         Ok(Self { inner })
     }
 
@@ -119,7 +129,10 @@ impl Qemu {
 impl Inner {
     fn program(&self) -> Result<PathBuf> {
         let program = self.config.program.clone().or_else(find_program);
-        program.ok_or_else(|| Error::Unavailable { provider: NAME, reason: format!("{PROGRAM} is missing; `{INSTALL}` installs it") })
+        program.ok_or_else(|| Error::Unavailable {
+            provider: NAME,
+            reason: format!("{PROGRAM} is missing; `{INSTALL}` installs it"),
+        })
     }
 
     /// Who computes, found out once.

@@ -73,7 +73,9 @@ impl Place {
         let words = all.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
         words
             .map(|words| String::from_utf8_lossy(&words).replace('\0', " "))
-            .filter(|words| words.contains(&format!("hotdesk-{}-", self.fleet)) || words.contains(self.folder.path().to_str().unwrap()))
+            .filter(|words| {
+                words.contains(&format!("hotdesk-{}-", self.fleet)) || words.contains(self.folder.path().to_str().unwrap())
+            })
             .collect()
     }
 }
@@ -206,7 +208,10 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     // Another orchestrator finds all of them.
     let again = open(&place.fleet, place.folder.path());
     let found = again.list().await.unwrap();
-    assert_eq!(found.iter().map(|desk| (desk.id.as_str(), desk.running)).collect::<Vec<_>>(), [("d-one", true), ("d-three", true), ("d-two", true)]);
+    assert_eq!(
+        found.iter().map(|desk| (desk.id.as_str(), desk.running)).collect::<Vec<_>>(),
+        [("d-one", true), ("d-three", true), ("d-two", true)]
+    );
     let usage = again.usage("d-two").await.unwrap();
     assert!(usage.memory_bytes > 8 << 20 && usage.cpu_s > 0.0 && usage.processes == 2, "{usage:?}");
     assert!(!again.logs("d-one", 50).await.unwrap().is_empty());
@@ -289,7 +294,25 @@ async fn a_machine_without_a_disk_waits_and_boots_when_one_appears() {
     let golden = library().disk("bare", &wish, |_| {}).await.expect("the golden disk of `bare` can be built");
     let at = |name: &str| folder.path().join(name);
     let mut machine = tokio::process::Command::new(binary())
-        .args(["vm", "--ports", "", "--kvm", "N", "--network", "N", "--memory", "512M", "--cpus", "1", "--size", "1024x768"])
+        .args([
+            "vm",
+            "--ports",
+            "0",
+            "--screen-port",
+            "0",
+            "--ports-address",
+            "127.0.0.1",
+            "--kvm",
+            "N",
+            "--network",
+            "N",
+            "--memory",
+            "512M",
+            "--cpus",
+            "1",
+            "--size",
+            "1024x768",
+        ])
         .arg("--disk")
         .arg(at("System.qcow2"))
         .arg("--storage")

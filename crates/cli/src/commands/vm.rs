@@ -12,10 +12,10 @@ use crate::failure::{Failure, Outcome};
 use crate::init;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use hotdesk_provider::qemu;
 use hotdesk_provider::qemu::accel::{self, Choice};
 use hotdesk_provider::qemu::keeper::{Keeper, Listen, Plan};
 use hotdesk_provider::qemu::machine::{Machine, Memory, Network};
-use hotdesk_provider::qemu;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,8 +43,19 @@ pub(crate) struct VmArgs {
     listen: Vec<hotdesk_gateway::Address>,
 
     /// Other ports of the guest that are reached at the same number here
-    #[arg(long, env = "HOTDESK_PORTS", hide_env_values = true, value_name = "PORT", value_delimiter = ',', default_value = "9222,8006,8080")]
+    #[arg(
+        long,
+        env = "HOTDESK_PORTS",
+        hide_env_values = true,
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "9222,8080"
+    )]
     ports: Vec<u16>,
+
+    /// The port at which a browser sees the machine's screen (noVNC)
+    #[arg(long, env = "HOTDESK_SCREEN_PORT", hide_env_values = true, value_name = "PORT", default_value_t = 8006)]
+    screen_port: u16,
 
     /// The address at which those ports are reached
     #[arg(long, env = "HOTDESK_PORTS_ADDRESS", hide_env_values = true, value_name = "ADDRESS", default_value = "0.0.0.0")]
@@ -94,7 +105,12 @@ pub(crate) struct VmArgs {
 pub(crate) fn run(args: VmArgs) -> Exit {
     init::close_foreign_descriptors_at_exec();
     init::allow_many_descriptors();
-    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return Failure::local(format!("no threads can be started: {e}")).tell(),
@@ -142,8 +158,9 @@ async fn forever(args: &VmArgs, stop: CancellationToken) -> Outcome {
         let taken = keeper.listen(&at).await.map_err(|e| Failure::new(Exit::Taken, format!("can't listen on {at:?}: {e}")))?;
         tracing::info!(address = ?taken, "answering");
     }
-    for port in &args.ports {
-        let at = Listen::Port(SocketAddr::new(args.ports_address, *port), *port);
+    let screen = (args.screen_port, Listen::Screen(SocketAddr::new(args.ports_address, args.screen_port)));
+    let ports = args.ports.iter().map(|port| (*port, Listen::Port(SocketAddr::new(args.ports_address, *port), *port)));
+    for (port, at) in ports.chain([screen]) {
         // A port that somebody else has is no reason not to run.
         if let Err(e) = keeper.listen(&at).await {
             tracing::warn!(port, error = %e, "a port of the guest is not reached here");
@@ -178,8 +195,8 @@ async fn forever(args: &VmArgs, stop: CancellationToken) -> Outcome {
 async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationToken) -> Outcome<String> {
     let failed = |e: hotdesk_provider::Error| Failure::local(e.to_string());
     keeper.note("preparing", format!("the disk {} is there", disk.display()));
-    let program = qemu::find_program()
-        .ok_or_else(|| Failure::new(Exit::Missing, "qemu-system-x86_64 is missing").hint(qemu::INSTALL))?;
+    let program =
+        qemu::find_program().ok_or_else(|| Failure::new(Exit::Missing, "qemu-system-x86_64 is missing").hint(qemu::INSTALL))?;
     let storage = disk::storage(args.storage.as_deref())?;
     let opened = qemu::open_disk(disk).map_err(failed)?;
     let choice = if args.kvm { Choice::Auto } else { Choice::Tcg };
@@ -192,7 +209,9 @@ async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationTok
         program,
         accel: accel.accel,
         cpus: args.cpus.unwrap_or(4).clamp(1, sizes::cpus()),
-        memory_mib: args.memory.map_or_else(|| (sizes::memory_mib().saturating_sub(SPARE_MIB)).clamp(256, 4096), |bytes| bytes >> 20),
+        memory_mib: args
+            .memory
+            .map_or_else(|| (sizes::memory_mib().saturating_sub(SPARE_MIB)).clamp(256, 4096), |bytes| bytes >> 20),
         screen: args.size.0,
         direct: opened.direct,
         firmware: args.firmware.clone(),

@@ -110,7 +110,8 @@ mod tests {
         drop(guest);
         reader.await.unwrap();
         assert_eq!(*signs.borrow(), Sign::Session, "a guest does not go back");
-        let kept = std::fs::metadata(log(folder.path())).unwrap().len() + std::fs::metadata(log_before(folder.path())).unwrap().len();
+        let kept =
+            std::fs::metadata(log(folder.path())).unwrap().len() + std::fs::metadata(log_before(folder.path())).unwrap().len();
         assert!(kept < 3 * LARGEST_LOG, "{kept}");
         assert!(last_lines(folder.path(), 1).contains("the end"));
     }

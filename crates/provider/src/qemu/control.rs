@@ -52,8 +52,8 @@ pub(crate) enum Outcome {
 pub(crate) fn serve(folder: &Path, vm: Arc<Vm>, secret: Option<String>) -> Result<AbortOnDropHandle<()>> {
     let path = folder.join(SOCKET);
     let _ = std::fs::remove_file(&path);
-    let bound = File::open(folder)
-        .and_then(|folder| UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd())));
+    let bound =
+        File::open(folder).and_then(|folder| UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd())));
     let listener = bound.map_err(|e| crate::local::directory::trouble("make", &path, &e))?;
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         // One after the other: each changes the machine.

@@ -273,11 +273,8 @@ impl Inner {
             token: saved.token.clone(),
             thaw: Thaw { token: Some(spec.secret.clone()), vnc_password: spec.vnc_password.clone(), env: spec.env.clone() },
         });
-        let limits = Limits {
-            cpus: spec.resources.cpus,
-            memory_bytes: (machine.memory_mib + OVERHEAD_MIB) << 20,
-            processes: PROCESSES,
-        };
+        let limits =
+            Limits { cpus: spec.resources.cpus, memory_bytes: (machine.memory_mib + OVERHEAD_MIB) << 20, processes: PROCESSES };
         Ok(Plan {
             name: format!("hotdesk-{}-{}", self.context.fleet, spec.id),
             folder: desk.run(),

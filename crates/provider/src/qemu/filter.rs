@@ -18,9 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-/// The guest's own address, the same for all guests: none of them sees another.
-pub(crate) const GUEST: &str = "10.0.2.15";
-/// The guest's network is 10.0.2.0/24.
+/// The guest's network is 10.0.2.0/24, the same for all guests: none of them sees another.
 const NETWORK: [u8; 3] = [10, 0, 2];
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// The largest frame that virtio-net makes, with segmentation offload off or on.
@@ -136,7 +134,9 @@ mod tests {
         let own = [Ipv4Addr::new(192, 0, 2, 2)];
         let tcp = |to, flags| is_allowed(&frame(to, TCP, (40000, 80), flags), &own);
         assert!(tcp([93, 184, 216, 34], SYN) && tcp([192, 0, 2, 3], SYN));
-        for never in [[127, 0, 0, 1], [127, 9, 9, 9], [0, 0, 0, 0], [169, 254, 169, 254], [192, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 77]] {
+        for never in
+            [[127, 0, 0, 1], [127, 9, 9, 9], [0, 0, 0, 0], [169, 254, 169, 254], [192, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 77]]
+        {
             assert!(!tcp(never, SYN), "{never:?}");
         }
         // Odd flags that open nothing by the book are not trusted to open nothing.

@@ -131,7 +131,8 @@ mod tests {
             assert_eq!((&info["virtual-size"], &info["backing-filename-format"]), (&size.into(), &format.into()));
             assert_eq!(info["full-backing-filename"], below.to_str().unwrap());
         }
-        let compared = Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "qcow2"]).args([&base, &upper]).output().unwrap();
+        let compared =
+            Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "qcow2"]).args([&base, &upper]).output().unwrap();
         assert!(String::from_utf8_lossy(&compared.stdout).contains("Images are identical"));
         assert!(create(&over, &base, "raw", 1).is_err(), "nothing is written over");
         assert!(create(&folder.path().join("x"), Path::new("base"), "raw", 1).is_err());

@@ -174,8 +174,16 @@ impl Inner {
             words.extend([desk.disk(*disk).into(), packed.clone().into()]);
             image_tool(&words).await?;
             // The name of the base means nothing elsewhere.
-            image_tool(&["rebase".into(), "-u".into(), "-f".into(), "qcow2".into(), "-b".into(), "".into(), packed.clone().into()])
-                .await?;
+            image_tool(&[
+                "rebase".into(),
+                "-u".into(),
+                "-f".into(),
+                "qcow2".into(),
+                "-b".into(),
+                "".into(),
+                packed.clone().into(),
+            ])
+            .await?;
             let (to, packed, text) = (to.to_owned(), packed.clone(), serde_json::to_vec(&record));
             let text = text.map_err(|e| Error::Failed(e.to_string()))?;
             blocking(move || pack(&to, &text, &packed).map_err(|e| trouble("write", &to, &e))).await
@@ -272,7 +280,8 @@ fn unpack_archive(from: &Path, disk: &Path) -> Result<Record> {
                 record = Some(serde_json::from_reader::<_, Record>(text).map_err(|e| broken(&e))?);
             }
             ARCHIVED_DISK if record.is_some() => {
-                let mut to = std::fs::File::options().write(true).create_new(true).open(disk).map_err(|e| trouble("make", disk, &e))?;
+                let mut to =
+                    std::fs::File::options().write(true).create_new(true).open(disk).map_err(|e| trouble("make", disk, &e))?;
                 std::io::copy(&mut entry, &mut to).map_err(|e| trouble("write", disk, &e))?;
             }
             other => return Err(broken(&format!("it holds `{}`, which is no part of a desk", other.escape_default()))),

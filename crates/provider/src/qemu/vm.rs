@@ -40,6 +40,8 @@ const MOVE_LIMIT: Duration = Duration::from_secs(600);
 const BANDWIDTH: u64 = 64 << 30;
 /// What is told of QEMU's own complaints.
 const LAST_WORDS: usize = 1000;
+/// Without any word from QEMU it is looked at again after so long.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long QEMU may take to end.
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
 const STATE: &str = "state.sock";
@@ -52,7 +54,6 @@ pub(crate) struct Vm {
     kill: Arc<Notify>,
     pid: i32,
     folder: PathBuf,
-    network: Network,
     /// Ports of the guest, and where each is found on loopback.
     forwards: Mutex<HashMap<u16, u16>>,
     sign: watch::Receiver<Sign>,
@@ -80,11 +81,8 @@ impl Vm {
             filtered = Some((frames, allowed));
         }
         let number = |index: usize| ends.get(index).map_or(-1, AsRawFd::as_raw_fd);
-        let sockets = Sockets {
-            monitor: number(0),
-            console: number(1),
-            filter: filtered.is_some().then(|| (number(2), number(3))),
-        };
+        let sockets =
+            Sockets { monitor: number(0), console: number(1), filter: filtered.is_some().then(|| (number(2), number(3))) };
         let Launch { name, machine, disk, memory, network, ports, .. } = launch;
         let words = machine::arguments(name, machine, disk, memory, network, ports, sockets);
         let mut child = spawn(&machine.program, &words, &folder, &ends)?;
@@ -111,17 +109,7 @@ impl Vm {
                 }
             })));
         }
-        let vm = Self {
-            qmp,
-            exit,
-            kill,
-            pid,
-            folder,
-            network,
-            forwards: Mutex::default(),
-            sign,
-            _tasks: tasks,
-        };
+        let vm = Self { qmp, exit, kill, pid, folder, forwards: Mutex::default(), sign, _tasks: tasks };
         match memory {
             Memory::Own | Memory::Kept { .. } => {}
             Memory::Resumed { state, .. } => vm.load(state, true).await?,
@@ -278,13 +266,8 @@ impl Vm {
                 }
                 _ => {}
             }
-            // Missed events only mean another look.
-            match events.recv().await {
-                Err(tokio::sync::broadcast::error::RecvError::Closed) => {
-                    return Err(Error::Failed("QEMU ended while its state was moved".into()));
-                }
-                _ => {}
-            }
+            // Whatever happened means another look; so does silence, because a QEMU that has ended says nothing.
+            let _ = tokio::time::timeout(LOOK, events.recv()).await;
         }
     }
 
@@ -333,10 +316,6 @@ impl Vm {
         let said = complaints(&self.folder);
         if said.is_empty() { how } else { format!("{how}: {said}") }
     }
-
-    pub(crate) fn network(&self) -> Network {
-        self.network
-    }
 }
 
 /// Reaps QEMU; ends it when asked, or when nobody is interested in it any more.
@@ -370,7 +349,8 @@ fn errors(folder: &Path) -> PathBuf {
 /// What QEMU complained about.
 fn complaints(folder: &Path) -> String {
     let text = String::from_utf8_lossy(&std::fs::read(errors(folder)).unwrap_or_default()).into_owned();
-    let lines = text.lines().filter(|line| !line.contains("warning:")).map(|line| line.trim_start_matches("qemu-system-x86_64: "));
+    let lines =
+        text.lines().filter(|line| !line.contains("warning:")).map(|line| line.trim_start_matches("qemu-system-x86_64: "));
     let mut said = lines.collect::<Vec<_>>().join("; ");
     said.truncate(said.floor_char_boundary(LAST_WORDS));
     said

@@ -42,7 +42,10 @@ pub(super) async fn wait(wanted: Option<&Path>, keeper: &Keeper) -> PathBuf {
                 if since.max(age.unwrap_or_default()) >= STILL {
                     return path;
                 }
-                keeper.note("waiting", format!("the disk {} is being copied, {} so far", path.display(), crate::text::size(state.bytes)));
+                keeper.note(
+                    "waiting",
+                    format!("the disk {} is being copied, {} so far", path.display(), crate::text::size(state.bytes)),
+                );
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -69,7 +72,8 @@ fn whole(place: &Path) -> Option<(PathBuf, State)> {
 /// The part that the machine is started with: it names the others below it.
 fn top_part(folder: &Path) -> Option<PathBuf> {
     let manifest = Manifest::read(folder).ok()?;
-    let there = |part: &hotdesk_image::disk::Part| std::fs::metadata(folder.join(&part.file)).is_ok_and(|meta| meta.len() == part.size);
+    let there =
+        |part: &hotdesk_image::disk::Part| std::fs::metadata(folder.join(&part.file)).is_ok_and(|meta| meta.len() == part.size);
     manifest.parts.iter().all(there).then(|| folder.join(&manifest.open))
 }
 
@@ -98,9 +102,7 @@ mod tests {
     fn a_disk_in_parts_is_whole_when_all_are_there() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(whole(folder.path()), None);
-        let part = |file: &str, at: u64| {
-            serde_json::json!({ "file": file, "size": 1, "sha256": "0".repeat(64), "from": at, "to": at + 65536 })
-        };
+        let part = |file: &str, at: u64| serde_json::json!({ "file": file, "size": 1, "sha256": "0".repeat(64), "from": at, "to": at + 65536 });
         let manifest = serde_json::json!({
             "version": 1, "virtual_size": 131_072, "max_part_size": 1 << 20, "open": "b.qcow2",
             "parts": [part("a.qcow2", 0), part("b.qcow2", 65536)],

@@ -13,7 +13,10 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{text}` is not a size; write it like 4G or 512M")),
     };
     let number: u64 = number.parse().map_err(|_| format!("`{text}` is not a size; write it like 4G or 512M"))?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(|| format!("`{text}` is no size that a machine can have"))
+    number
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("`{text}` is no size that a machine can have"))
 }
 
 /// Processors that this process may use.
@@ -38,7 +41,9 @@ mod tests {
 
     #[test]
     fn sizes_of_container_images() {
-        for (text, bytes) in [("4G", 4 << 30), ("512M", 512 << 20), ("64GB", 64 << 30), ("8192", 8 << 33), ("2 GiB", 2 << 30), ("1t", 1 << 40)] {
+        for (text, bytes) in
+            [("4G", 4 << 30), ("512M", 512 << 20), ("64GB", 64 << 30), ("8192", 8 << 33), ("2 GiB", 2 << 30), ("1t", 1 << 40)]
+        {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
         for text in ["", "G", "4X", "-1G", "0", "99999999999999999999G", "99999999999T"] {
