@@ -55,6 +55,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@bench/run $(BENCH)
 	@$(MAKE) --no-print-directory templates
 	@bench/fleet $(BENCH_FLEET)
+	@bench/vm
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check
