@@ -60,6 +60,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@$(MAKE) --no-print-directory templates
 	@bench/fleet $(BENCH_FLEET)
 	@bench/disk $(BENCH_DISK)
+	@bench/vm
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -30,6 +30,7 @@ mod overlay;
 mod place;
 mod qmp;
 mod save;
+mod screen;
 mod seed;
 mod vm;
 
@@ -89,8 +90,8 @@ struct Inner {
     /// Held while it is decided which layers are in use.
     layers: tokio::sync::Mutex<()>,
     accel: tokio::sync::OnceCell<accel::Found>,
-    /// Golden disks that were asked for.
-    golden: std::sync::Mutex<BTreeMap<String, Disk>>,
+    /// Golden disks by their templates, each with the digest of the tree that is on it.
+    golden: std::sync::Mutex<BTreeMap<String, (String, Disk)>>,
 }
 
 impl Qemu {

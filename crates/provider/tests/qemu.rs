@@ -294,7 +294,25 @@ async fn a_machine_without_a_disk_waits_and_boots_when_one_appears() {
     let golden = library().disk("bare", &wish, |_| {}).await.expect("the golden disk of `bare` can be built");
     let at = |name: &str| folder.path().join(name);
     let mut machine = tokio::process::Command::new(binary())
-        .args(["vm", "--ports", "", "--kvm", "N", "--network", "N", "--memory", "512M", "--cpus", "1", "--size", "1024x768"])
+        .args([
+            "vm",
+            "--ports",
+            "0",
+            "--screen-port",
+            "0",
+            "--ports-address",
+            "127.0.0.1",
+            "--kvm",
+            "N",
+            "--network",
+            "N",
+            "--memory",
+            "512M",
+            "--cpus",
+            "1",
+            "--size",
+            "1024x768",
+        ])
         .arg("--disk")
         .arg(at("System.qcow2"))
         .arg("--storage")

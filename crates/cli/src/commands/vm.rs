@@ -49,9 +49,13 @@ pub(crate) struct VmArgs {
         hide_env_values = true,
         value_name = "PORT",
         value_delimiter = ',',
-        default_value = "9222,8006,8080"
+        default_value = "9222,8080"
     )]
     ports: Vec<u16>,
+
+    /// The port at which a browser sees the machine's screen (noVNC)
+    #[arg(long, env = "HOTDESK_SCREEN_PORT", hide_env_values = true, value_name = "PORT", default_value_t = 8006)]
+    screen_port: u16,
 
     /// The address at which those ports are reached
     #[arg(long, env = "HOTDESK_PORTS_ADDRESS", hide_env_values = true, value_name = "ADDRESS", default_value = "0.0.0.0")]
@@ -154,8 +158,9 @@ async fn forever(args: &VmArgs, stop: CancellationToken) -> Outcome {
         let taken = keeper.listen(&at).await.map_err(|e| Failure::new(Exit::Taken, format!("can't listen on {at:?}: {e}")))?;
         tracing::info!(address = ?taken, "answering");
     }
-    for port in &args.ports {
-        let at = Listen::Port(SocketAddr::new(args.ports_address, *port), *port);
+    let screen = (args.screen_port, Listen::Screen(SocketAddr::new(args.ports_address, args.screen_port)));
+    let ports = args.ports.iter().map(|port| (*port, Listen::Port(SocketAddr::new(args.ports_address, *port), *port)));
+    for (port, at) in ports.chain([screen]) {
         // A port that somebody else has is no reason not to run.
         if let Err(e) = keeper.listen(&at).await {
             tracing::warn!(port, error = %e, "a port of the guest is not reached here");

@@ -60,8 +60,19 @@ impl Inner {
         self.program()?;
         match self.config.disks.get(template) {
             Some(path) => open(path).map(drop),
-            None => self.build(template, progress).await.map(drop),
+            None => {
+                let tree = self.context.images.rootfs(template).map(|rootfs| rootfs.digest).unwrap_or_default();
+                let known = self.known(template).filter(|(of, disk)| *of == tree && self.check_base(&disk.base).is_ok());
+                if known.is_none() {
+                    self.build(template, progress).await?;
+                }
+                Ok(())
+            }
         }
+    }
+
+    fn known(&self, template: &str) -> Option<(String, Disk)> {
+        self.golden.lock().unwrap_or_else(PoisonError::into_inner).get(template).cloned()
     }
 
     /// The disk of a template; a golden disk is made if there is none yet.
@@ -74,11 +85,10 @@ impl Inner {
 
     /// The golden disk of a template. Whether it is still the newest is looked at when the template is prepared, not for each desk.
     async fn golden(&self, template: &str, progress: &Progress) -> Result<Disk> {
-        let known = self.golden.lock().unwrap_or_else(PoisonError::into_inner).get(template).cloned();
-        if let Some(known) = known.filter(|known| self.check_base(&known.base).is_ok()) {
-            return Ok(known);
+        match self.known(template).filter(|(_, disk)| self.check_base(&disk.base).is_ok()) {
+            Some((_, disk)) => Ok(disk),
+            None => self.build(template, progress).await,
         }
-        self.build(template, progress).await
     }
 
     async fn build(&self, template: &str, progress: &Progress) -> Result<Disk> {
@@ -90,7 +100,8 @@ impl Inner {
             initrd: Some(disk.initrd()),
             command_line: disk.info.boot.command_line.clone(),
         });
-        self.golden.lock().unwrap_or_else(PoisonError::into_inner).insert(template.to_owned(), opened.clone());
+        let known = (disk.info.rootfs.clone(), opened.clone());
+        self.golden.lock().unwrap_or_else(PoisonError::into_inner).insert(template.to_owned(), known);
         Ok(opened)
     }
 

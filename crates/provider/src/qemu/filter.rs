@@ -18,9 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-/// The guest's own address, the same for all guests: none of them sees another.
-pub(crate) const GUEST: &str = "10.0.2.15";
-/// The guest's network is 10.0.2.0/24.
+/// The guest's network is 10.0.2.0/24, the same for all guests: none of them sees another.
 const NETWORK: [u8; 3] = [10, 0, 2];
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// The largest frame that virtio-net makes, with segmentation offload off or on.

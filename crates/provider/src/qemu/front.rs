@@ -49,12 +49,35 @@ impl Front {
         Self(Arc::new(Inner { status, vm, secret, viewers, commands, seen }))
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         self.0.status.borrow().clone()
     }
 
+    /// Whether a request may see the guest: with the token in its head or, for browsers, in its address.
+    pub(super) fn lets_in(&self, request: &Request) -> bool {
+        let Some(secret) = &self.0.secret else { return true };
+        let query = request.uri().query().unwrap_or_default();
+        let given = query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        is_let_in(request, secret) || given.is_some_and(|given| is_same(given, secret))
+    }
+
+    /// Gives a request the token that the desk inside asks for.
+    pub(super) fn open(&self, request: &mut Request) {
+        if let Some(value) = self.0.secret.as_ref().and_then(|secret| HeaderValue::try_from(format!("Bearer {secret}")).ok()) {
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+    }
+
+    /// Serves one connection of a browser that wants to see the screen.
+    pub(crate) async fn attend_screen(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let service =
+            hyper_util::service::TowerToHyperService::new(Router::new().fallback(super::screen::answer).with_state(self));
+        let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        let _ = connection.with_upgrades().await;
+    }
+
     /// The machine, if its guest has settled.
-    fn guest(&self) -> Option<(Arc<Vm>, Kind)> {
+    pub(super) fn guest(&self) -> Option<(Arc<Vm>, Kind)> {
         let status = self.status();
         let vm = self.0.vm.borrow().clone()?;
         status.guest.filter(|_| status.ready).map(|kind| (vm, kind))
@@ -111,7 +134,7 @@ async fn answer(State(front): State<Front>, request: Request) -> Response {
         };
     };
     if kind == Kind::Desk {
-        return pass(&vm, request).await;
+        return pass(&vm, PORT, request).await;
     }
     if path == "/health" {
         return health(&status);
@@ -169,7 +192,11 @@ impl Drop for Counted<'_> {
 fn is_let_in(request: &Request, secret: &str) -> bool {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    // Equal in time for all that are equally long.
+    is_same(given, secret)
+}
+
+/// Takes the same time for all that are equally long.
+fn is_same(given: &str, secret: &str) -> bool {
     given.len() == secret.len() && given.bytes().zip(secret.bytes()).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
@@ -178,7 +205,7 @@ fn health(status: &Status) -> Response {
     (code, axum::Json(status)).into_response()
 }
 
-fn problem(status: StatusCode, code: &str, title: &str, detail: &str) -> Response {
+pub(super) fn problem(status: StatusCode, code: &str, title: &str, detail: &str) -> Response {
     let problem = Problem {
         code: code.into(),
         status: status.as_u16(),
@@ -193,7 +220,7 @@ fn problem(status: StatusCode, code: &str, title: &str, detail: &str) -> Respons
 }
 
 /// The answer of a machine whose guest is not there yet.
-fn starting(status: &Status, page: bool) -> Response {
+pub(super) fn starting(status: &Status, page: bool) -> Response {
     let mut response = if page {
         let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let text = format!(
@@ -231,7 +258,7 @@ async fn activity(front: &Front, vm: &Vm) -> Activity {
 }
 
 /// The machine's own screen, live.
-async fn view(front: Front, vm: Arc<Vm>, request: Request) -> Response {
+pub(super) async fn view(front: Front, vm: Arc<Vm>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade,
@@ -285,16 +312,16 @@ async fn port_tunnel(vm: &Vm, port: u16, mut request: Request) -> Response {
 
 async fn without_secret(vm: &Vm, mut request: Request) -> Response {
     request.headers_mut().remove(header::AUTHORIZATION);
-    pass(vm, request).await
+    pass(vm, PORT, request).await
 }
 
 /// Passes a request on, and whatever becomes of it back.
-async fn pass(vm: &Vm, mut request: Request) -> Response {
+pub(super) async fn pass(vm: &Vm, port: u16, mut request: Request) -> Response {
     let lost = |e: &dyn std::fmt::Display| {
         let detail = format!("the guest's server does not answer: {e}");
         problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The guest's server is away", &detail)
     };
-    let stream = match vm.connect(PORT).await {
+    let stream = match vm.connect(port).await {
         Ok(stream) => stream,
         Err(e) => return lost(&e),
     };

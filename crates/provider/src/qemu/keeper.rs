@@ -97,6 +97,8 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// Another port of the guest.
     Port(SocketAddr, u16),
+    /// The machine's screen, for browsers.
+    Screen(SocketAddr),
 }
 
 /// What answers for a machine, before there is one and while it runs. Cheap to clone.
@@ -149,12 +151,13 @@ impl Keeper {
                 });
                 Ok(None)
             }
-            Listen::Tcp(address) => self.listen_tcp(*address, None).await.map(Some),
-            Listen::Port(address, port) => self.listen_tcp(*address, Some(*port)).await.map(Some),
+            Listen::Tcp(address) | Listen::Port(address, _) | Listen::Screen(address) => {
+                self.listen_tcp(*address, at.clone()).await.map(Some)
+            }
         }
     }
 
-    async fn listen_tcp(&self, address: SocketAddr, port: Option<u16>) -> std::io::Result<SocketAddr> {
+    async fn listen_tcp(&self, address: SocketAddr, at: Listen) -> std::io::Result<SocketAddr> {
         let listener = TcpListener::bind(address).await?;
         let taken = listener.local_addr()?;
         let front = self.front.clone();
@@ -164,9 +167,10 @@ impl Keeper {
                     Ok((stream, _)) => {
                         let _ = stream.set_nodelay(true);
                         let front = front.clone();
-                        match port {
-                            None => drop(tokio::spawn(front.attend(stream))),
-                            Some(port) => drop(tokio::spawn(front.attend_port(stream, port))),
+                        match at {
+                            Listen::Port(_, port) => drop(tokio::spawn(front.attend_port(stream, port))),
+                            Listen::Screen(_) => drop(tokio::spawn(front.attend_screen(stream))),
+                            _ => drop(tokio::spawn(front.attend(stream))),
                         }
                     }
                     Err(e) => pause_after(&e).await,

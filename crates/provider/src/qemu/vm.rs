@@ -40,6 +40,8 @@ const MOVE_LIMIT: Duration = Duration::from_secs(600);
 const BANDWIDTH: u64 = 64 << 30;
 /// What is told of QEMU's own complaints.
 const LAST_WORDS: usize = 1000;
+/// Without any word from QEMU it is looked at again after so long.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long QEMU may take to end.
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
 const STATE: &str = "state.sock";
@@ -52,7 +54,6 @@ pub(crate) struct Vm {
     kill: Arc<Notify>,
     pid: i32,
     folder: PathBuf,
-    network: Network,
     /// Ports of the guest, and where each is found on loopback.
     forwards: Mutex<HashMap<u16, u16>>,
     sign: watch::Receiver<Sign>,
@@ -108,7 +109,7 @@ impl Vm {
                 }
             })));
         }
-        let vm = Self { qmp, exit, kill, pid, folder, network, forwards: Mutex::default(), sign, _tasks: tasks };
+        let vm = Self { qmp, exit, kill, pid, folder, forwards: Mutex::default(), sign, _tasks: tasks };
         match memory {
             Memory::Own | Memory::Kept { .. } => {}
             Memory::Resumed { state, .. } => vm.load(state, true).await?,
@@ -265,13 +266,8 @@ impl Vm {
                 }
                 _ => {}
             }
-            // Missed events only mean another look.
-            match events.recv().await {
-                Err(tokio::sync::broadcast::error::RecvError::Closed) => {
-                    return Err(Error::Failed("QEMU ended while its state was moved".into()));
-                }
-                _ => {}
-            }
+            // Whatever happened means another look; so does silence, because a QEMU that has ended says nothing.
+            let _ = tokio::time::timeout(LOOK, events.recv()).await;
         }
     }
 
@@ -319,10 +315,6 @@ impl Vm {
         };
         let said = complaints(&self.folder);
         if said.is_empty() { how } else { format!("{how}: {said}") }
-    }
-
-    pub(crate) fn network(&self) -> Network {
-        self.network
     }
 }
 
