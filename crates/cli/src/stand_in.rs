@@ -59,7 +59,9 @@ fn real(name: &str, words: &[OsString]) -> ExitCode {
             return ExitCode::from(126);
         }
     }
-    complain(&format!("{name}: this is done by the desk, which does not know how to do what was asked, and there is no other {name} here"));
+    complain(&format!(
+        "{name}: this is done by the desk, which does not know how to do what was asked, and there is no other {name} here"
+    ));
     ExitCode::from(1)
 }
 

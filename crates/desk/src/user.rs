@@ -116,7 +116,9 @@ impl Hand {
 }
 
 fn refused(name: &str, why: &str) -> Error {
-    Error::Denied(format!("programs of this desk can't become `{name}`: {why}; a template with `root = true` and `sudo` lets them"))
+    Error::Denied(format!(
+        "programs of this desk can't become `{name}`: {why}; a template with `root = true` and `sudo` lets them"
+    ))
 }
 
 /// A hand, from start to end: `listener` is what the desk has opened for it.

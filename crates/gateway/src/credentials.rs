@@ -8,9 +8,9 @@
 //! | `?key=KEY`                     | browsers, which send no headers on a WebSocket |
 
 use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use std::borrow::Cow;
 use std::fmt;
 

@@ -44,7 +44,8 @@ pub(super) fn ask(method: &str, path: &str, body: Option<&Value>) -> Option<Resu
 pub(super) fn json<T: DeserializeOwned>(method: &str, path: &str, body: Option<&Value>) -> Option<Result<T, Refused>> {
     let answer = ask(method, path, body)?;
     Some(answer.and_then(|body| {
-        serde_json::from_slice(&body).map_err(|e| Refused { status: 500, detail: format!("the desk's answer can't be read: {e}") })
+        serde_json::from_slice(&body)
+            .map_err(|e| Refused { status: 500, detail: format!("the desk's answer can't be read: {e}") })
     }))
 }
 

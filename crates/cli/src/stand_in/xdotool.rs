@@ -100,7 +100,8 @@ impl Chain {
             Step::Geometry { window, shell } => self.each(window, |window| geometry(window, shell)),
             Step::Change(window, change) => {
                 for id in self.windows(window)? {
-                    desk::json::<Value>("POST", &format!("/v1/windows/{id}/{change}"), Some(&json!({}))).ok_or(Stop::Unknown)??;
+                    desk::json::<Value>("POST", &format!("/v1/windows/{id}/{change}"), Some(&json!({})))
+                        .ok_or(Stop::Unknown)??;
                 }
                 Ok(())
             }

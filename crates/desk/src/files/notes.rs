@@ -79,7 +79,8 @@ mod tests {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "").unwrap();
-        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
+        let map =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>();
         let noted = write(path.clone(), map(&[("Origin", "here"), ("n", "1")])).await.unwrap();
         assert_eq!(noted.notes, map(&[("origin", "here"), ("n", "1")]));
         assert_eq!(write(path.clone(), map(&[("n", "2")])).await.unwrap().notes, map(&[("n", "2")]));

@@ -52,7 +52,13 @@ impl Jobs {
     }
 
     /// With the client's name for it; with `patient`, it waits for whoever reads its output.
-    pub async fn start_with(&self, engine: &Processes, mut command: Command, tag: Option<String>, patient: bool) -> Result<Arc<Job>> {
+    pub async fn start_with(
+        &self,
+        engine: &Processes,
+        mut command: Command,
+        tag: Option<String>,
+        patient: bool,
+    ) -> Result<Arc<Job>> {
         if self.table().values().filter(|job| job.end.get().is_none()).count() >= RUNNING_LIMIT {
             return Err(Error::TooMany { what: "programs in the background", limit: RUNNING_LIMIT });
         }

@@ -89,7 +89,12 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
     let mut own = String::new();
     for (number, file) in template.files.iter().enumerate() {
         if let Some(to) = &file.link {
-            let _ = writeln!(script, "mkdir -p \"$(dirname \"$tree\"{0})\" && ln -sfn {1} \"$tree\"{0}", quote(&file.path), quote(to));
+            let _ = writeln!(
+                script,
+                "mkdir -p \"$(dirname \"$tree\"{0})\" && ln -sfn {1} \"$tree\"{0}",
+                quote(&file.path),
+                quote(to)
+            );
             continue;
         }
         let path = files.join(number.to_string());

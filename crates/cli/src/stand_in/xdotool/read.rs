@@ -12,13 +12,20 @@ pub(super) enum Step {
     Act(Action),
     MoveBy(i32, i32),
     Pause(Duration),
-    Location { shell: bool },
-    ScreenSize { shell: bool },
+    Location {
+        shell: bool,
+    },
+    ScreenSize {
+        shell: bool,
+    },
     Active,
     Search(Search),
     Name(Option<u32>),
     Pid(Option<u32>),
-    Geometry { window: Option<u32>, shell: bool },
+    Geometry {
+        window: Option<u32>,
+        shell: bool,
+    },
     /// The desk's word for what is done to a window.
     Change(Option<u32>, &'static str),
 }
@@ -48,7 +55,8 @@ pub(super) struct Pattern(String);
 impl Pattern {
     fn read(text: &str) -> Option<Self> {
         let plain = text.trim_start_matches(".*").trim_end_matches(".*");
-        (!plain.contains(['.', '*', '+', '?', '[', ']', '(', ')', '{', '}', '^', '$', '|', '\\'])).then(|| Self(plain.to_lowercase()))
+        (!plain.contains(['.', '*', '+', '?', '[', ']', '(', ')', '{', '}', '^', '$', '|', '\\']))
+            .then(|| Self(plain.to_lowercase()))
     }
 
     pub(super) fn fits(&self, text: &str) -> bool {
@@ -315,7 +323,9 @@ mod tests {
         assert_eq!(read("key Control_L+c"), Some(vec![Step::Act(chord)]));
         assert_eq!(read("getmouselocation"), Some(vec![Step::Location { shell: false }]));
         assert_eq!(read("getwindowname 99"), Some(vec![Step::Name(Some(99))]));
-        let Some([Step::Search(search)]) = read("search --onlyvisible --class Probe").as_deref().map(|s| s.first_chunk::<1>().unwrap()) else {
+        let Some([Step::Search(search)]) =
+            read("search --onlyvisible --class Probe").as_deref().map(|s| s.first_chunk::<1>().unwrap())
+        else {
             panic!("not a search")
         };
         assert!(search.visible && search.last && search.field == Field::Class && search.pattern.fits("myPROBE1"));
@@ -323,7 +333,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_left_to_the_real_one() {
-        for line in ["", "behave_screen_edge left", "search --name ^x$", "mousemove --polar 1 2", "click 1 set_desktop 2", "click x"] {
+        for line in
+            ["", "behave_screen_edge left", "search --name ^x$", "mousemove --polar 1 2", "click 1 set_desktop 2", "click x"]
+        {
             assert_eq!(read(line), None, "{line}");
         }
         assert!(read("search --name .*").is_some());

@@ -12,8 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hotdesk_api::file::{
-    DeleteFile, FileInfo, FileList, FilePath, ListFiles, MakeDirectory, MoveFile, NoteFile, StatFile, Unpacked, WatchEvent, WatchFiles,
-    WriteFile, Written,
+    DeleteFile, FileInfo, FileList, FilePath, ListFiles, MakeDirectory, MoveFile, NoteFile, StatFile, Unpacked, WatchEvent,
+    WatchFiles, WriteFile, Written,
 };
 use std::convert::Infallible;
 use utoipa_axum::router::OpenApiRouter;

@@ -102,7 +102,11 @@ async fn read_terminal(State(desk): State<Desk>, Path(id): Path<u64>, Query(quer
     post, path = "/v1/terminals/{id}/input", tag = "terminals", params(("id" = u64, Path)), request_body = WriteStdin,
     responses((status = 204, description = "It was typed."))
 )]
-async fn type_into_terminal(State(desk): State<Desk>, Path(id): Path<u64>, Json(request): Json<WriteStdin>) -> Result<StatusCode> {
+async fn type_into_terminal(
+    State(desk): State<Desk>,
+    Path(id): Path<u64>,
+    Json(request): Json<WriteStdin>,
+) -> Result<StatusCode> {
     let terminal = desk.terminals.get(id)?;
     if request.close {
         return Err(Error::Invalid("a terminal's input has no end; type Ctrl-D".into()));

@@ -27,8 +27,14 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The message of a call with one.
 pub(super) async fn message<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("application/proto") || kind.starts_with("application/connect+proto") || kind.starts_with("application/grpc") {
-        return Err(Fault::new(Code::Unimplemented, "calls are understood in JSON: `application/json` or `application/connect+json`"));
+    if kind.starts_with("application/proto")
+        || kind.starts_with("application/connect+proto")
+        || kind.starts_with("application/grpc")
+    {
+        return Err(Fault::new(
+            Code::Unimplemented,
+            "calls are understood in JSON: `application/json` or `application/connect+json`",
+        ));
     }
     if kind.starts_with(STREAM) {
         let mut messages = Envelopes::new(body);
@@ -66,7 +72,8 @@ impl Envelopes {
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if self.held.len() >= 5 {
-                let (flags, length) = (self.held[0], u32::from_be_bytes([self.held[1], self.held[2], self.held[3], self.held[4]]));
+                let (flags, length) =
+                    (self.held[0], u32::from_be_bytes([self.held[1], self.held[2], self.held[3], self.held[4]]));
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 if flags & COMPRESSED != 0 {
                     return Err(Fault::new(Code::Unimplemented, "messages must not be compressed"));
@@ -183,7 +190,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_envelope_is_refused() {
-        for bytes in [vec![0, 255, 255, 255, 255, 1], vec![1, 0, 0, 0, 1, b'x'], vec![0, 0, 0, 0, 9, b'x'], vec![0, 0, 0, 0, 1, b'x']] {
+        for bytes in
+            [vec![0, 255, 255, 255, 255, 1], vec![1, 0, 0, 0, 1, b'x'], vec![0, 0, 0, 0, 9, b'x'], vec![0, 0, 0, 0, 1, b'x']]
+        {
             assert!(Envelopes::new(body(vec![bytes.clone()])).next_as::<Value>().await.is_err(), "{bytes:?}");
         }
     }

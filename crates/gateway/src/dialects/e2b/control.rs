@@ -62,10 +62,9 @@ async fn route(app: App, who: Who, request: Request) -> Result<Response> {
             StatusCode::NOT_IMPLEMENTED,
             "templates are built on this fleet by `hotdesk template build`; every template of it can be named in Sandbox.create",
         )),
-        ["sandboxes", _, "network"] if method == Method::PUT => Ok(plain(
-            StatusCode::NOT_IMPLEMENTED,
-            "the network of a sandbox is decided when it is made: allow_internet_access",
-        )),
+        ["sandboxes", _, "network"] if method == Method::PUT => {
+            Ok(plain(StatusCode::NOT_IMPLEMENTED, "the network of a sandbox is decided when it is made: allow_internet_access"))
+        }
         _ => Ok(Fault::new(Code::NotFound, "there is no such call").into_response_of_data()),
     }
 }
@@ -73,7 +72,8 @@ async fn route(app: App, who: Who, request: Request) -> Result<Response> {
 /// The JSON of a body; one without is an empty object.
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T> {
     let body = Limited::new(body, limits::JSON_BODY).collect().await;
-    let body = body.map_err(|_| Refusal::invalid(format!("the body is larger than {} bytes, or broke off", limits::JSON_BODY)))?;
+    let body =
+        body.map_err(|_| Refusal::invalid(format!("the body is larger than {} bytes, or broke off", limits::JSON_BODY)))?;
     let text = body.to_bytes();
     let text: &[u8] = if text.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &text };
     serde_json::from_slice(text).map_err(|e| Refusal::invalid(format!("the body can't be understood: {e}")))

@@ -2,8 +2,8 @@
 
 use super::control::life;
 use super::labels::{Kept, Pairs};
-use super::sandbox::opened;
 use super::names;
+use super::sandbox::opened;
 use crate::app::App;
 use crate::refusal::{Refusal, Result};
 use crate::v1::idempotency;
@@ -95,7 +95,8 @@ async fn known(app: &App, who: &Who, name: &str, new: &mut NewDesk) -> Result<St
         new.snapshot = Some(snapshot.id.clone());
         return Ok(String::new());
     }
-    Err(Refusal::not_found(format!("template '{}' was not found", name.escape_default())).hint("`hotdesk template ls` lists them"))
+    Err(Refusal::not_found(format!("template '{}' was not found", name.escape_default()))
+        .hint("`hotdesk template ls` lists them"))
 }
 
 /// Only its end is decided by time; nothing happens to a sandbox because it is idle.
@@ -114,7 +115,12 @@ pub(super) async fn ready(app: &App, who: &Who, desk: Desk, life: Duration) -> R
         State::Error => {
             let reason = desk.reason.clone();
             app.fleet.delete(who, &desk.id).await?;
-            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "desk_failed", "The desk failed", format!("the sandbox failed: {reason}")))
+            Err(Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "desk_failed",
+                "The desk failed",
+                format!("the sandbox failed: {reason}"),
+            ))
         }
         _ => Err(Refusal::unavailable(format!(
             "the sandbox is not ready yet: {}",

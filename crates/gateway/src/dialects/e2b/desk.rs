@@ -222,7 +222,8 @@ mod tests {
     async fn events_are_read_however_they_are_cut() {
         let text = "event: stdout\nid: 3\ndata: {\"a\":1}\n\n: keep alive\n\ndata: {\"b\":2}\n\n";
         for size in [1, 2, 7, 1000] {
-            let pieces: Vec<_> = text.as_bytes().chunks(size).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
+            let pieces: Vec<_> =
+                text.as_bytes().chunks(size).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
             let mut events = Events { body: Body::from_stream(futures_util::stream::iter(pieces)), held: BytesMut::new() };
             assert_eq!(events.next().await.unwrap(), Some(json!({ "a": 1 })));
             assert_eq!(events.next().await.unwrap(), Some(json!({ "b": 2 })));

@@ -128,7 +128,8 @@ impl Fault {
     pub(super) async fn of(response: Response) -> Self {
         let status = response.status();
         let by_desk = response.extensions().get::<PassedOn>().is_some();
-        let body = Limited::new(response.into_body(), PROBLEM_BYTES).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body =
+            Limited::new(response.into_body(), PROBLEM_BYTES).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let problem: Option<Problem> = serde_json::from_slice(&body).ok();
         if !by_desk {
             // There is no way to the desk: it does not run, or is about to end.

@@ -100,13 +100,8 @@ mod tests {
     #[test]
     fn processor_time_is_a_share_between_two_samples() {
         let samples = Samples::default();
-        let sample = |second, cpu_s| Sample {
-            at: Timestamp::from_second(second).unwrap(),
-            cpu_s,
-            cpu_percent: 0.0,
-            memory: 1,
-            disk: 1,
-        };
+        let sample =
+            |second, cpu_s| Sample { at: Timestamp::from_second(second).unwrap(), cpu_s, cpu_percent: 0.0, memory: 1, disk: 1 };
         samples.add("d", sample(10, 1.0));
         let all = samples.add("d", sample(12, 2.0));
         assert!((all[1].cpu_percent - 50.0).abs() < 0.01, "{all:?}");

@@ -50,7 +50,9 @@ mod tests {
     #[test]
     fn names_of_templates_are_mapped() {
         let settings = Settings::default();
-        for (name, ours) in [("base", "code"), ("team/base:v2", "code"), ("desktop", "desktop"), ("mine:1", "mine"), ("mine", "mine")] {
+        for (name, ours) in
+            [("base", "code"), ("team/base:v2", "code"), ("desktop", "desktop"), ("mine:1", "mine"), ("mine", "mine")]
+        {
             assert_eq!(template(&settings, name), ours);
         }
     }

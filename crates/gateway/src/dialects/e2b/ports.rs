@@ -27,7 +27,10 @@ pub(super) async fn answer(app: App, peer: Peer, inside: Inside, mut request: Re
     };
     let given = text(request.headers(), TRAFFIC_TOKEN);
     if private && !given.is_some_and(|given| token::same(&given, &token::of_traffic(&door.secret))) {
-        return plain(StatusCode::FORBIDDEN, "the sandbox is not public: the header e2b-traffic-access-token is missing or wrong");
+        return plain(
+            StatusCode::FORBIDDEN,
+            "the sandbox is not public: the header e2b-traffic-access-token is missing or wrong",
+        );
     }
     for name in [super::SANDBOX_ID, super::SANDBOX_PORT, TRAFFIC_TOKEN] {
         request.headers_mut().remove(name);

@@ -97,7 +97,8 @@ async fn start(sandbox: Sandbox, headers: &HeaderMap, body: Body) -> Result<Resp
         }
         None => {
             let no_input = stdin == Some(false);
-            let wish = StartProcess { argv: Some(argv), env, cwd, timeout_ms, no_input, patient: true, tag, ..StartProcess::default() };
+            let wish =
+                StartProcess { argv: Some(argv), env, cwd, timeout_ms, no_input, patient: true, tag, ..StartProcess::default() };
             let made: ProcessInfo = user.post("processes", &wish).await.map_err(wrong)?;
             (made.pid, format!("processes/{}/output?encoding=base64", made.id), false)
         }

@@ -107,10 +107,16 @@ mod tests {
         let told = listed(&desk);
         assert_eq!(told["sandboxID"], "iabcdefgh2345");
         assert_eq!((told["state"].as_str(), told["cpuCount"].as_u64()), (Some("running"), Some(2)));
-        assert_eq!((told["startedAt"].as_str(), told["endAt"].as_str()), (Some("2026-01-01T00:00:01Z"), Some("2026-01-01T00:05:01Z")));
+        assert_eq!(
+            (told["startedAt"].as_str(), told["endAt"].as_str()),
+            (Some("2026-01-01T00:00:01Z"), Some("2026-01-01T00:05:01Z"))
+        );
         assert_eq!(told["metadata"]["user"], "me");
         desk.state = State::Stopped;
         desk.expires_at = None;
-        assert_eq!((listed(&desk)["state"].as_str(), listed(&desk)["endAt"].as_str()), (Some("paused"), Some("2026-01-01T00:00:01Z")));
+        assert_eq!(
+            (listed(&desk)["state"].as_str(), listed(&desk)["endAt"].as_str()),
+            (Some("paused"), Some("2026-01-01T00:00:01Z"))
+        );
     }
 }

@@ -36,7 +36,8 @@ pub(super) async fn make(app: App, who: Who, id: String, wish: Wish) -> Result<R
         let desk = find(&app, &who, &id).await?;
         let memory = memory(&app, &who, &desk.id, wish.memory).await?;
         // `team/name:tag` is a name too.
-        let name = wish.name.map(|name| name.rsplit('/').next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned());
+        let name =
+            wish.name.map(|name| name.rsplit('/').next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned());
         let saved = match app.fleet.snapshot(&who, &desk.id, name.clone(), memory).await {
             // Not every desk can be saved with its memory; its files always can.
             Err(error) if memory && wish.memory.is_none() => {

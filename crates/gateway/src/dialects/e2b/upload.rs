@@ -37,7 +37,11 @@ pub(super) async fn write(sandbox: &Sandbox, asked: &Asked, request: Request) ->
         }
         let zipped = request.headers().get(header::CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
         let data = request.into_body().into_data_stream().map(|piece| piece.map_err(|e| e.to_string()));
-        vec![if zipped { put(&user, &asked.path, &notes, unzipped(data)).await? } else { put(&user, &asked.path, &notes, data).await? }]
+        vec![if zipped {
+            put(&user, &asked.path, &notes, unzipped(data)).await?
+        } else {
+            put(&user, &asked.path, &notes, data).await?
+        }]
     };
     Ok(Json(written).into_response())
 }
@@ -94,7 +98,9 @@ async fn form(user: &User<'_>, asked: &Asked, notes: &BTreeMap<String, String>, 
 }
 
 /// A body as it was before it was compressed.
-fn unzipped(data: impl Stream<Item = Result<Bytes, String>> + Send + 'static) -> impl Stream<Item = Result<Bytes, String>> + Send + 'static {
+fn unzipped(
+    data: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, String>> + Send + 'static {
     async_stream::try_stream! {
         let mut unzip = Unzip::new();
         let mut data = std::pin::pin!(data);

@@ -199,7 +199,8 @@ pub(super) async fn create(sandbox: Sandbox, headers: &HeaderMap, body: Body) ->
 pub(super) async fn events(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Result<Value> {
     let Known { watcher_id } = connect::message(headers, body).await?;
     let mut table = sandbox.app.e2b.watchers.table();
-    let watcher = table.get_mut(&watcher_id).filter(|watcher| watcher.desk == sandbox.desk).ok_or_else(|| unknown(&watcher_id))?;
+    let watcher =
+        table.get_mut(&watcher_id).filter(|watcher| watcher.desk == sandbox.desk).ok_or_else(|| unknown(&watcher_id))?;
     watcher.asked = Instant::now();
     let events: Vec<Value> = watcher.collected.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
     Ok(json!({ "events": events }))

@@ -123,7 +123,8 @@ fn guard() -> Outcome<()> {
 /// Empties a directory. Whatever is in it belongs to the desk, and the desk's root is the root of this process.
 fn empty(path: &Path, keep: bool) {
     // Sockets and locks of programs that are gone are of no use to anybody.
-    let stale = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".X") || name.as_encoded_bytes().starts_with(b".ICE");
+    let stale =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".X") || name.as_encoded_bytes().starts_with(b".ICE");
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if keep && !stale(&entry.file_name()) {
             continue;
