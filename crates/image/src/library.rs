@@ -85,6 +85,24 @@ impl Library {
         names.into_iter().collect()
     }
 
+    /// Adds a template of the user's, or replaces it. It is checked first.
+    pub fn add(&self, name: &str, text: &str) -> Result<()> {
+        Template::parse(name, text, None)?;
+        let missing = || Error::Invalid("there is no directory for templates of one's own here".into());
+        let directory = self.templates.last().ok_or_else(missing)?;
+        let path = directory.join(format!("{name}.toml"));
+        let failed = |e: std::io::Error| Error::Failed(format!("{} can't be written: {e}", path.display()));
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        // Whole or not at all.
+        let part = directory.join(format!(".{name}.{}", std::process::id()));
+        std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path)).map_err(failed)
+    }
+
+    /// What the last build of a template printed.
+    pub fn log(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.store.directory().join("logs").join(format!("{name}.log"))).ok()
+    }
+
     /// A template with all that it extends folded in.
     pub fn template(&self, name: &str) -> Result<Template> {
         let chain = resolve::chain(name, &|name| self.read(name))?;

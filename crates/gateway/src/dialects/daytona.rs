@@ -62,6 +62,7 @@ const LARGEST_BODY: usize = 32 << 20;
 pub(crate) struct Kept {
     /// What tokens are sealed with; it is written down, and read once.
     seal: OnceCell<[u8; 32]>,
+    builds: snapshots::Builds,
 }
 
 /// Whether an address is ours.

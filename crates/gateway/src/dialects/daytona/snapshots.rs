@@ -3,7 +3,12 @@
 //! A template is a snapshot that everybody has. A snapshot that a client makes from an image is a note: which template stands
 //! for the image, and how large sandboxes of it are. A snapshot of a sandbox is one of the fleet.
 
+mod build;
+
+pub(crate) use build::Builds;
+
 use super::create::{self, BuildInfo, Origin};
+use super::images::Step;
 use super::reply::{Failure, Reply, empty, ok};
 use super::{Call, api, sandboxes, view};
 use crate::refusal::Refusal;
@@ -11,6 +16,7 @@ use crate::v1::to_its_end;
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
 use axum::response::IntoResponse;
+use build::{BUILT, Build, prepared};
 use hotdesk_api::desk::{Resources, Snapshot, SnapshotState};
 use hotdesk_api::fleet::Scope;
 use serde::{Deserialize, Serialize};
@@ -40,6 +46,9 @@ struct Named {
     entrypoint: Option<Vec<String>>,
     dockerfile: Option<String>,
     created_at: String,
+    /// Whether its template has to be built first, and what became of that.
+    #[serde(default)]
+    build: Build,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,7 +79,11 @@ pub(crate) async fn answer(call: Call, words: &[&str]) -> Reply {
         }
         (&Method::GET, [id, "build-logs"]) => {
             let found = find(&call, id).await?.ok_or_else(|| missing(id))?;
-            Ok(log(found.log()))
+            let told = call.app.daytona.builds.table().get(found.id()).cloned();
+            match told {
+                Some(told) => Ok(build::follow(told)),
+                None => Ok(log(found.log())),
+            }
         }
         _ => Err(api::nothing(&call)),
     }
@@ -132,7 +145,14 @@ impl Found {
             Self::Saved(_) => default,
         };
         let (project, image, state, created) = match self {
-            Self::Named(named) => (named.project.as_str(), named.image.as_str(), "active", named.created_at.as_str()),
+            Self::Named(named) => {
+                let state = match &named.build {
+                    Build::Done => "active",
+                    Build::UnderWay(_) => "building",
+                    Build::Failed(_) => "build_failed",
+                };
+                (named.project.as_str(), named.image.as_str(), state, named.created_at.as_str())
+            }
             Self::Template { name, .. } => ("", name.as_str(), "active", "1970-01-01T00:00:00Z"),
             Self::Saved(snapshot) => {
                 let state = match snapshot.state {
@@ -168,6 +188,9 @@ impl Found {
         match self {
             Self::Named(named) => {
                 view["entrypoint"] = json!(named.entrypoint);
+                if let Build::Failed(reason) = &named.build {
+                    view["errorReason"] = reason.as_str().into();
+                }
                 if let Some(text) = &named.dockerfile {
                     view["buildInfo"] = json!({
                         "dockerfileContent": text,
@@ -200,7 +223,10 @@ fn gib(bytes: u64) -> Value {
 async fn all(call: &Call) -> Reply<Vec<Found>> {
     let mut found = Vec::new();
     for (_, note) in call.app.fleet.store().notes(KIND).await? {
-        let Ok(named) = serde_json::from_str::<Named>(&note) else { continue };
+        let Ok(mut named) = serde_json::from_str::<Named>(&note) else { continue };
+        if matches!(&named.build, Build::UnderWay(whose) if *whose != call.app.daytona.builds.name) {
+            named.build = Build::Failed("the fleet was restarted while it was built: make it again".into());
+        }
         if sees(call, &named.project) {
             found.push(Found::Named(named));
         }
@@ -214,7 +240,9 @@ async fn all(call: &Call) -> Reply<Vec<Found>> {
             let resources = app.images.template(&name).ok().and_then(|template| template.resources).unwrap_or_default();
             Found::Template { name, size, resources }
         };
-        app.images.names().into_iter().map(describe).collect::<Vec<_>>()
+        // Those that were made for a Dockerfile have no name that anybody chose.
+        let names = app.images.names().into_iter().filter(|name| !name.starts_with(BUILT));
+        names.map(describe).collect::<Vec<_>>()
     });
     found.extend(templates.await.map_err(Refusal::internal)?);
     Ok(found)
@@ -290,10 +318,20 @@ async fn make(mut call: Call) -> Reply {
         entrypoint: new.entrypoint,
         dockerfile,
         created_at: jiff::Timestamp::now().to_string(),
+        build: Build::Done,
+    };
+    // Built by now, or a build of minutes.
+    let ready = !recipe.steps.iter().any(|step| matches!(step, Step::Run(_))) || call.app.images.rootfs(&named.template).is_ok();
+    let named = match ready {
+        true => named,
+        false => Named { build: Build::UnderWay(call.app.daytona.builds.name.clone()), ..named },
     };
     let note = serde_json::to_string(&named).map_err(Refusal::internal)?;
     if !call.app.fleet.store().put_note(KIND, &format!("{project}/{}", new.name), &note, None, false).await? {
         return Err(Failure::conflict(format!("Snapshot with name {} already exists", new.name)));
+    }
+    if !ready {
+        build::start(&call, named.clone());
     }
     ok(Found::Named(named).view())
 }
@@ -301,6 +339,7 @@ async fn make(mut call: Call) -> Reply {
 async fn delete(call: &Call, id: &str) -> Reply {
     match find(call, id).await?.ok_or_else(|| missing(id))? {
         Found::Named(named) => {
+            // What was built for it stays for sandboxes that run on it, and for the next who asks for the same.
             call.app.fleet.store().remove_note(KIND, &format!("{}/{}", named.project, named.name)).await?;
         }
         Found::Saved(snapshot) => call.app.fleet.delete_snapshot(&call.caller.who, &snapshot.id).await?,
@@ -364,20 +403,6 @@ pub(crate) async fn built(call: &Call, build: &BuildInfo) -> Reply<Origin> {
     }
     let (template, recipe) = create::of_image(&call.app, &build.dockerfile_content)?;
     prepared(call, &template, &recipe.steps).await
-}
-
-/// A template with the steps of a Dockerfile done.
-async fn prepared(_: &Call, template: &str, steps: &[super::images::Step]) -> Reply<Origin> {
-    use super::images::Step;
-    let mut env = BTreeMap::new();
-    for step in steps {
-        match step {
-            Step::Env(name, value) => drop(env.insert(name.clone(), value.clone())),
-            Step::Directory(_) => {}
-            Step::Run(_) => return Err(Failure::unsupported("images with steps of their own are not built here yet")),
-        }
-    }
-    Ok(Origin { template: Some(template.into()), env, ..Origin::default() })
 }
 
 /// What is told while a sandbox is made.
