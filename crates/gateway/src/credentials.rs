@@ -33,10 +33,6 @@ impl Secret {
         Self(String::new())
     }
 
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

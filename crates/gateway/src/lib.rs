@@ -31,7 +31,6 @@ mod body;
 mod class;
 mod connection;
 mod credentials;
-mod dialects;
 mod entrance;
 mod limits;
 mod metrics;

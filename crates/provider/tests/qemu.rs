@@ -48,6 +48,7 @@ impl Place {
 
     fn spec(&self, id: &str) -> DeskSpec {
         DeskSpec {
+            volumes: Vec::new(),
             id: id.into(),
             template: "bare".into(),
             snapshot: None,

@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn only_lists_of_ports_are_read() {
-        let at = |port, path: &str| applies(&Target { port, path: path.into() });
+        let at = |port, path: &str| applies(&Target { port, path: path.into(), base: None });
         assert!(at(Some(9222), "/json") && at(Some(9222), "/json/version?x") && at(Some(1), "/json/new?about:blank"));
         assert!(!at(None, "/json") && !at(Some(9222), "/jsonx") && !at(Some(9222), "/") && !at(Some(9222), "/json/protocol"));
     }

@@ -9,6 +9,7 @@ impl Inner {
         let mut templates = self.context.images.names();
         templates.extend(self.config.disks.keys().cloned());
         Capabilities {
+            volumes: false,
             reset: true,
             snapshot: true,
             live_fork: true,

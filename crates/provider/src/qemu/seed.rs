@@ -166,6 +166,7 @@ fn unfinished(path: &Path) -> std::path::PathBuf {
 /// What a machine that is nobody's desk is told.
 fn spec_of(template: &str, machine: &Machine) -> DeskSpec {
     DeskSpec {
+        volumes: Vec::new(),
         id: NAME.into(),
         template: template.into(),
         snapshot: None,

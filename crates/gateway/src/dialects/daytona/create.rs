@@ -111,6 +111,7 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
         labels: all,
         resources,
         policy: Policy {
+            end_stops: false,
             auto_stop_s: stop_seconds(new.auto_stop_interval.unwrap_or(AUTO_STOP_MINUTES as i64))?,
             auto_archive_s: archive_seconds(new.auto_archive_interval.unwrap_or(AUTO_ARCHIVE_MINUTES as i64))?,
             auto_delete_s: delete_seconds(new.auto_delete_interval.unwrap_or(-1)),

@@ -47,8 +47,15 @@ pub(super) struct User<'a> {
 
 impl Sandbox {
     pub(super) fn new(app: App, desk: String, peer: Peer, host: Option<String>) -> Self {
-        let caller =
-            Caller { who: token::user_of(&desk), secret: Secret::none(), place: Place::Header, peer, host, class: Class::Desk };
+        let caller = Caller {
+            who: token::user_of(&desk),
+            secret: Secret::none(),
+            place: Place::Header,
+            peer,
+            host,
+            class: Class::Desk,
+            guest: true,
+        };
         Self { app, desk, caller }
     }
 

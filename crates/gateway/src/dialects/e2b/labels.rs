@@ -116,6 +116,7 @@ pub(super) mod tests {
             busy: None,
             cost: 0.0,
             stage: None,
+            volumes: Vec::new(),
         }
     }
 

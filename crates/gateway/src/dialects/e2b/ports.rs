@@ -36,7 +36,7 @@ pub(super) async fn answer(app: App, peer: Peer, inside: Inside, mut request: Re
         request.headers_mut().remove(name);
     }
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let target = Target { port: Some(inside.port), path };
+    let target = Target { port: Some(inside.port), path, base: None };
     let response = pass(&app, &sandbox.caller(Class::Port), &desk, target, request).await;
     if response.extensions().get::<PassedOn>().is_some() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return response;

@@ -194,6 +194,10 @@ mod tests {
             group: 0,
             modified_ms: 0,
             target: None,
+            user_name: None,
+            group_name: None,
+            end: None,
+            notes: Default::default(),
         };
         assert_eq!(letters(&file(FileKind::File, "0600")), "-rw-------");
         assert_eq!(letters(&file(FileKind::Directory, "0755")), "drwxr-xr-x");
