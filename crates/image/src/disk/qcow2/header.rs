@@ -91,6 +91,9 @@ impl Header {
         if version == 3 && (header_length < 104 || header_length % 8 != 0) {
             return Err(format!("its header claims {header_length} bytes"));
         }
+        if (head.len() as u64) < header_length {
+            return Err(CUT.into());
+        }
         let backing = backing(&read, head, cluster_bits)?;
         let names_end = match &backing {
             Some((offset, _)) => *offset,
