@@ -5,18 +5,18 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// What every container here is denied.
-pub const NOTHING: &str =
+pub(crate) const NOTHING: &str =
     "--detach --cap-drop ALL --security-opt no-new-privileges --read-only --tmpfs /tmp --tmpfs /run --tmpfs /home/user";
 /// Between two looks whether a server answers.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// It ends with its owner.
-pub struct Daemon {
+pub(crate) struct Daemon {
     directory: PathBuf,
 }
 
 impl Daemon {
-    pub fn start(name: &str) -> Self {
+    pub(crate) fn start(name: &str) -> Self {
         let daemon = Self { directory: PathBuf::from(format!("/tmp/hotdesk-{name}-{}", std::process::id())) };
         daemon.script("start", &[]);
         daemon
@@ -34,20 +34,20 @@ impl Daemon {
         Command::new("docker").args(["--host", &socket]).args(words).output().expect("the docker command")
     }
 
-    pub fn docker(&self, words: &[&str]) -> String {
+    pub(crate) fn docker(&self, words: &[&str]) -> String {
         let output = self.ask(words);
         assert!(output.status.success(), "docker {words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Loads an image and returns what it is called.
-    pub fn load(&self, tar: &Path) -> String {
+    pub(crate) fn load(&self, tar: &Path) -> String {
         let said = self.docker(&["load", "--input", tar.to_str().unwrap()]);
         said.trim().strip_prefix("Loaded image: ").unwrap_or_else(|| panic!("{said}")).to_owned()
     }
 
     /// Starts a container, denied everything, whose server is reached at a port of loopback.
-    pub fn start_container(&self, name: &str, port: u16, more: &[&str]) {
+    pub(crate) fn start_container(&self, name: &str, port: u16, more: &[&str]) {
         let publish = format!("127.0.0.1:{port}:5000");
         let mut words = vec!["run", "--name", name, "--publish", &publish];
         words.extend(NOTHING.split_whitespace());
@@ -55,7 +55,7 @@ impl Daemon {
         self.docker(&words);
     }
 
-    pub fn server<'a>(&'a self, container: &'a str, port: u16, token: &'a str) -> Server<'a> {
+    pub(crate) fn server<'a>(&'a self, container: &'a str, port: u16, token: &'a str) -> Server<'a> {
         Server { daemon: self, container, port, token }
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Daemon {
     }
 }
 
-pub struct Server<'a> {
+pub(crate) struct Server<'a> {
     daemon: &'a Daemon,
     container: &'a str,
     port: u16,
@@ -75,7 +75,7 @@ pub struct Server<'a> {
 
 impl Server<'_> {
     /// Status and answer. 0: there was none.
-    pub fn ask(&self, path: &str, body: Option<&serde_json::Value>) -> (u16, Vec<u8>) {
+    pub(crate) fn ask(&self, path: &str, body: Option<&serde_json::Value>) -> (u16, Vec<u8>) {
         let (url, token) = (format!("http://127.0.0.1:{}{path}", self.port), format!("Authorization: Bearer {}", self.token));
         let mut words = vec!["curl", "--silent", "--max-time", "120", "--write-out", "\n%{http_code}", &url];
         if !self.token.is_empty() {
@@ -94,7 +94,7 @@ impl Server<'_> {
     }
 
     /// Waits until `/health` answers as wanted; a container that ends says why.
-    pub fn wait(&self, limit: Duration, wanted: impl Fn(u16, &str) -> bool) -> String {
+    pub(crate) fn wait(&self, limit: Duration, wanted: impl Fn(u16, &str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let (status, health) = self.ask("/health", None);
@@ -112,18 +112,18 @@ impl Server<'_> {
         }
     }
 
-    pub fn wait_ready(&self, limit: Duration) {
+    pub(crate) fn wait_ready(&self, limit: Duration) {
         self.wait(limit, |status, _| status == 200);
     }
 
     /// A picture of the screen: its width, and its bytes.
-    pub fn picture(&self) -> (u32, Vec<u8>) {
+    pub(crate) fn picture(&self) -> (u32, Vec<u8>) {
         let (status, picture) = self.ask("/screenshot", None);
         assert_eq!((status, picture.get(..8)), (200, Some(&b"\x89PNG\r\n\x1a\n"[..])));
         (u32::from_be_bytes(picture[16..20].try_into().unwrap()), picture)
     }
 
-    pub fn shell(&self, command: &str) -> String {
+    pub(crate) fn shell(&self, command: &str) -> String {
         let (status, answer) = self.ask("/execute", Some(&serde_json::json!({ "command": command, "shell": true })));
         assert_eq!(status, 200, "{command}: {}", String::from_utf8_lossy(&answer));
         let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();

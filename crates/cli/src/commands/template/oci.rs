@@ -15,14 +15,13 @@ use std::path::{Path, PathBuf};
 
 /// How an image is packed.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "OCI images")]
 pub(crate) struct PackArgs {
     /// No layer of an OCI image is larger, compressed [default: 500MiB]
-    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_mebibytes)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_mebibytes, help_heading = "OCI images")]
     layer_max: Option<u64>,
 
     /// How layers are compressed: `gzip`, which everybody takes, or `zstd` [default: gzip]
-    #[arg(long, value_name = "KIND", hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", hide_possible_values = true, help_heading = "OCI images")]
     compression: Option<PackWith>,
 }
 
@@ -51,14 +50,13 @@ impl PackArgs {
 
 /// How an image gets into a registry.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Registry")]
 pub(crate) struct RegistryArgs {
     /// Speak plain HTTP to the registry, also over a network; to this machine it is spoken anyway
-    #[arg(long)]
+    #[arg(long, help_heading = "Registry")]
     insecure: bool,
 
     /// A repository of the same registry that may have some of the layers; can be given several times
-    #[arg(long, value_name = "REPOSITORY")]
+    #[arg(long, value_name = "REPOSITORY", help_heading = "Registry")]
     mount_from: Vec<String>,
 }
 
