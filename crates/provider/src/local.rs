@@ -14,7 +14,7 @@ mod check;
 mod criu;
 mod desk;
 pub(crate) mod directory;
-mod disk;
+pub(crate) mod disk;
 mod ending;
 mod helper;
 mod ids;

@@ -46,6 +46,7 @@ use place::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// This provider's name.
 pub(crate) const NAME: &str = "qemu";
@@ -77,7 +78,7 @@ impl Default for Config {
 
 /// The provider.
 pub struct Qemu {
-    inner: Inner,
+    inner: Arc<Inner>,
 }
 
 /// What all calls share.
@@ -111,7 +112,9 @@ impl Qemu {
             accel: tokio::sync::OnceCell::new(),
             golden: Default::default(),
         };
-        Ok(Self { inner })
+        inner.sweep_seeds();
+        inner.place.forget_unused();
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Takes a picture of a desk's machine, whatever its guest does, as PNG.

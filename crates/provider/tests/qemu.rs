@@ -140,11 +140,19 @@ impl Desk {
         tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("no answer to {method} {path}"))
     }
 
+    /// A picture of the screen. The first one of a guest that is emulated on a busy machine may be late.
     async fn picture(&self) -> Vec<u8> {
-        let (status, picture) = self.ask("GET", "/screenshot", &Value::Null).await;
-        assert_eq!(status, 200);
-        assert!(picture.starts_with(b"\x89PNG"), "a picture");
-        picture
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.ask("GET", "/screenshot", &Value::Null).await {
+                (200, picture) => {
+                    assert!(picture.starts_with(b"\x89PNG"), "a picture");
+                    return picture;
+                }
+                (503 | 504, _) if Instant::now() < end => tokio::time::sleep(Duration::from_millis(200)).await,
+                (status, text) => panic!("{status}: {}", String::from_utf8_lossy(&text)),
+            }
+        }
     }
 }
 

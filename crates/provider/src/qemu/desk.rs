@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A guest that is told to end gets 10 s of it; then the power is cut.
@@ -44,7 +45,7 @@ pub(super) struct Origin {
 }
 
 impl Inner {
-    pub(super) async fn create(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
+    pub(super) async fn create(self: &Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
         let lock = self.locks.take_file(self.place.lock(&spec.id), &spec.id).await?;
         let desk = self.place.desk(&spec.id);
         if desk.running().is_some() {
@@ -85,7 +86,7 @@ impl Inner {
         self.remove_group(id).await
     }
 
-    pub(super) async fn reset(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
+    pub(super) async fn reset(self: &Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
         let lock = self.locks.take_file(self.place.lock(&spec.id), &spec.id).await?;
         let desk = self.place.desk(&spec.id);
         let Some(before) = desk.record()? else {
@@ -154,7 +155,7 @@ impl Inner {
     }
 
     /// What a desk begins with: its snapshot, the settled guest of its template, or the bare disk.
-    async fn origin(&self, spec: &DeskSpec, progress: &Progress) -> Result<Origin> {
+    async fn origin(self: &Arc<Self>, spec: &DeskSpec, progress: &Progress) -> Result<Origin> {
         if let Some(snapshot) = &spec.snapshot {
             let path = self.place.snapshot(&snapshot.id);
             let saved: Saved = read(&path)?.ok_or_else(|| Error::NotFound(format!("there is no snapshot `{}`", snapshot.id)))?;

@@ -103,7 +103,6 @@ impl Place {
         for entry in std::fs::read_dir(self.root.join("trash")).into_iter().flatten().flatten() {
             let _ = remove_all(&entry.path());
         }
-        self.forget_unused();
     }
 
     /// Removes layers and memories that nothing is made of any more. Nobody may be making anything meanwhile.

@@ -15,17 +15,20 @@ use hotdesk_api::desk::Resources;
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Seeds that are kept at most; the one that was not used for longest goes. Each is as large as what its guest uses of its memory.
 const MOST_SEEDS: usize = 8;
+/// Ends the name of what a seed that is being made is written down in.
+const UNFINISHED: &str = ".making.json";
 /// Pauses between two looks at a seed that is being made.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// The seed for such desks; it is made if there is none.
     pub(super) async fn seed(
-        &self,
+        self: &Arc<Self>,
         template: &str,
         disk: &Disk,
         machine: Machine,
@@ -33,10 +36,25 @@ impl Inner {
         progress: &Progress,
     ) -> Result<Saved> {
         let key = key(template, disk, &machine, bytes)?;
-        let path = self.place.seed(&key);
-        if let Some(saved) = self.usable(&path)? {
+        if let Some(saved) = self.usable(&self.place.seed(&key))? {
             return Ok(saved);
         }
+        // It is made to its end, even if nobody waits for it any more: the next desk will want it.
+        let (inner, template, disk, progress) = (Arc::clone(self), template.to_owned(), disk.clone(), progress.clone());
+        let made = tokio::spawn(async move { inner.make_seed(&key, &template, &disk, machine, bytes, &progress).await });
+        made.await.map_err(|e| Error::Failed(format!("a step was broken off: {e}")))?
+    }
+
+    async fn make_seed(
+        &self,
+        key: &str,
+        template: &str,
+        disk: &Disk,
+        machine: Machine,
+        bytes: u64,
+        progress: &Progress,
+    ) -> Result<Saved> {
+        let path = self.place.seed(key);
         // One makes it, whoever else wants it waits.
         let lock = self.locks.take_file(self.place.lock(&format!("seed-{key}")), &format!("seed-{key}")).await?;
         if let Some(saved) = self.usable(&path)? {
@@ -97,7 +115,7 @@ impl Inner {
             Ok(saved) => {
                 write(&path, &saved).map_err(|e| trouble("write", &path, &e))?;
                 let _ = std::fs::remove_file(unfinished(&path));
-                self.forget_old_seeds(&key).await;
+                self.forget_old_seeds(key).await;
                 Ok(saved)
             }
             Err(e) => {
@@ -105,6 +123,23 @@ impl Inner {
                 self.tidy().await;
                 Err(e)
             }
+        }
+    }
+
+    /// Ends and forgets seeds whose making was broken off with the orchestrator that made them.
+    pub(super) fn sweep_seeds(&self) {
+        for name in names(&self.place.seeds()) {
+            let Some(key) = name.strip_suffix(UNFINISHED) else { continue };
+            // Somebody else may be at it.
+            if !crate::local::disk::is_free(&self.place.lock(&format!("seed-{key}"))) {
+                continue;
+            }
+            let path = self.place.seeds().join(&name);
+            let memory = read::<Saved>(&path).ok().flatten().and_then(|saved| saved.memory);
+            if let Some(running) = memory.and_then(|memory| DeskPlace { path: self.place.memory(&memory) }.running()) {
+                running.keeper.signal(rustix::process::Signal::KILL);
+            }
+            let _ = std::fs::remove_file(path);
         }
     }
 
@@ -145,7 +180,7 @@ impl Inner {
     async fn forget_old_seeds(&self, keep: &str) {
         let mut seeds: Vec<_> = names(&self.place.seeds())
             .into_iter()
-            .filter(|name| *name != format!("{keep}.json"))
+            .filter(|name| *name != format!("{keep}.json") && !name.ends_with(UNFINISHED))
             .map(|name| self.place.seeds().join(name))
             .filter_map(|path| Some((std::fs::metadata(&path).and_then(|meta| meta.modified()).ok()?, path)))
             .collect();
@@ -160,7 +195,7 @@ impl Inner {
 
 /// Where a seed that is being made is written down.
 fn unfinished(path: &Path) -> std::path::PathBuf {
-    path.with_extension("making.json")
+    path.with_extension(UNFINISHED.trim_start_matches('.'))
 }
 
 /// What a machine that is nobody's desk is told.
