@@ -136,7 +136,7 @@ def test_the_only_desk_need_not_be_named(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
             assert picture(await hands.call("look")).size == SHOWN
-            other = fleet.client().desks.create(template="bare", name="other", screen=(640, 480), memory_mib=512)
+            other = fleet.client().desks.create(template="bare", name="other", screen=(640, 480), resources={"memory_mib": 512})
             said = await hands.refused("look")
             assert "shared" in said and "other" in said
             async with over_stdio(fleet, "--desk", "other") as own:
