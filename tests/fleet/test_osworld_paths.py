@@ -21,7 +21,7 @@ def fleet():
 
 @pytest.fixture(scope="module")
 def desk(fleet):
-    return fleet.client().desks.create(template=served.TEMPLATE, screen=(1024, 768), memory_mib=1024)
+    return fleet.client().desks.create(template=served.TEMPLATE, screen=(1024, 768), resources={"memory_mib": 1024})
 
 
 @pytest.fixture(scope="module")

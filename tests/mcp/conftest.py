@@ -34,7 +34,7 @@ def fleet():
 @pytest.fixture(scope="session")
 def desk(fleet):
     """A small desk that tests share; its screen is larger than what models see."""
-    made = fleet.client().desks.create(template="bare", name="shared", screen=(1920, 1080), memory_mib=1024)
+    made = fleet.client().desks.create(template="bare", name="shared", screen=(1920, 1080), resources={"memory_mib": 1024})
     return made.id
 
 

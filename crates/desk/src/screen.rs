@@ -28,6 +28,7 @@ mod tests;
 pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
+pub(crate) use encode::SIZE_MOST;
 #[cfg(test)]
 pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};

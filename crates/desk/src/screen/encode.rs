@@ -33,7 +33,7 @@ const FULL_COLOUR: u8 = 90;
 const WEBP_MOST: u32 = 16_383;
 
 /// The largest side of a picture that is stretched: what no screen of ours has, and no model looks at.
-const SIZE_MOST: u32 = 4096;
+pub(crate) const SIZE_MOST: u32 = 4096;
 
 /// Encodes, and remembers.
 pub(crate) struct Encoder {

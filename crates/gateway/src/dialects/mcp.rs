@@ -21,7 +21,10 @@ mod tree;
 use crate::app::App;
 use crate::dialects::native::{Api, Inside, Native};
 use crate::entrance::{Base, Caller};
+use crate::refusal::Refusal;
+use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use axum::{Extension, Router};
@@ -42,6 +45,8 @@ pub(crate) const PATH: &str = "/mcp";
 
 /// The largest message: a file of some megabytes in base64.
 const LARGEST_MESSAGE: usize = 16 << 20;
+/// A refusal is a sentence.
+const LONGEST_REFUSAL: usize = 16 << 10;
 /// How long a client may keep the list of tools; it changes with our version only.
 const TOOLS_TTL: Duration = Duration::from_secs(3600);
 
@@ -67,7 +72,22 @@ async fn http(State(app): State<App>, Extension(Base(router)): Extension<Base>, 
         .disable_allowed_origins();
     let server = Server::new(Arc::new(Inside { app, router, caller }), None);
     let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(NeverSessionManager::default()), config);
-    service.handle(request).await.map(axum::body::Body::new).into_response()
+    told(service.handle(request).await.map(Body::new)).await
+}
+
+/// A refusal of the protocol's own server, which is plain text, as a problem of the same status.
+async fn told(response: Response) -> Response {
+    let status = response.status();
+    let plain = !response.headers().contains_key(header::CONTENT_TYPE);
+    if !status.is_client_error() || !plain || status == StatusCode::METHOD_NOT_ALLOWED {
+        return response;
+    }
+    let text = axum::body::to_bytes(response.into_body(), LONGEST_REFUSAL).await.unwrap_or_default();
+    let (code, title) = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ("too_large", "Too large"),
+        _ => ("invalid", "The request can't be understood"),
+    };
+    Refusal::new(status, code, title, String::from_utf8_lossy(&text)).into_response()
 }
 
 /// Serves the tools over stdin and stdout until the client closes them. `desk` is the one that is meant when none is named.

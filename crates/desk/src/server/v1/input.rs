@@ -7,7 +7,7 @@ use super::screen::settling;
 use crate::Desk;
 use crate::error::{Error, Result};
 use crate::input::Input;
-use crate::screen::{Cursor, Format, Screen, Shot, ShotRequest};
+use crate::screen::{Cursor, Format, SIZE_MOST, Screen, Shot, ShotRequest};
 use axum::Json;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -161,8 +161,12 @@ fn shot_request(shape: PictureShape) -> Result<ShotRequest> {
     if shape.max_width == Some(0) || shape.region.is_some_and(|region| region.width == 0 || region.height == 0) {
         return Err(Error::Invalid("a picture has at least one pixel".into()));
     }
-    if shape.size.is_some_and(|size| size.width == 0 || size.height == 0) {
-        return Err(Error::Invalid("a picture has at least one pixel".into()));
+    let fits = |side: u32| (1..=SIZE_MOST).contains(&side);
+    if shape.size.is_some_and(|size| !fits(size.width) || !fits(size.height)) {
+        return Err(Error::Invalid(format!("each side of `size` is from 1 to {SIZE_MOST}")));
+    }
+    if shape.size.is_some() && (shape.scale.is_some() || shape.max_width.is_some()) {
+        return Err(Error::Invalid("`size` stands alone, without `scale` and `max_width`".into()));
     }
     Ok(ShotRequest {
         format: match shape.format {
