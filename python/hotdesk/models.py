@@ -94,6 +94,7 @@ class Policy:
     auto_archive_s: int = 86400
     auto_delete_s: int = 0
     ttl_s: int = 0
+    end_stops: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def pytest_configure(config):
     binary = os.environ.get("HOTDESK_BIN", os.path.join(ROOT, "target", "release", "hotdesk"))
     lines = subprocess.run([binary, "env", "e2b", "--json"], check=True, capture_output=True, text=True).stdout
+    # A sandbox waits for its template, but no client waits so long for a sandbox.
+    for template in ("code", "desktop"):
+        subprocess.run([binary, "template", "build", template], check=True, stdout=subprocess.DEVNULL)
     for name in ("E2B_DOMAIN", "E2B_DEBUG", "E2B_ACCESS_TOKEN"):
         os.environ.pop(name, None)
     os.environ.update(json.loads(lines))

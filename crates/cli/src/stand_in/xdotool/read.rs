@@ -89,8 +89,8 @@ impl<'a> Words<'a> {
     /// The next option; `--` ends them.
     fn option(&mut self) -> Option<&'a str> {
         let word = self.words.get(self.at)?;
-        let number = word[1.min(word.len())..].starts_with(|c: char| c.is_ascii_digit());
-        if !word.starts_with('-') || word.len() < 2 || number {
+        let rest = word.strip_prefix('-')?;
+        if rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_digit()) {
             return None;
         }
         self.at += 1;
@@ -323,11 +323,8 @@ mod tests {
         assert_eq!(read("key Control_L+c"), Some(vec![Step::Act(chord)]));
         assert_eq!(read("getmouselocation"), Some(vec![Step::Location { shell: false }]));
         assert_eq!(read("getwindowname 99"), Some(vec![Step::Name(Some(99))]));
-        let Some([Step::Search(search)]) =
-            read("search --onlyvisible --class Probe").as_deref().map(|s| s.first_chunk::<1>().unwrap())
-        else {
-            panic!("not a search")
-        };
+        let found = read("search --onlyvisible --class Probe").unwrap();
+        let [Step::Search(search)] = found.as_slice() else { panic!("not a search") };
         assert!(search.visible && search.last && search.field == Field::Class && search.pattern.fits("myPROBE1"));
     }
 

@@ -128,7 +128,7 @@ mod tests {
         let pairs = |query: &str| Wish::read(query, 2).unwrap().metadata;
         assert_eq!(pairs("metadata=user%3Da%252520b"), Pairs::from([("user".into(), "a b".into())]));
         assert_eq!(
-            pairs("metadata=a%253Db%3D100%252525%26c%3Dd"),
+            pairs("metadata=a%25253Db%3D100%252525%26c%3Dd"),
             Pairs::from([("a=b".into(), "100%".into()), ("c".into(), "d".into())])
         );
     }
