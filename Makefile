@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-conformance bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-mcp test-conformance bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -32,6 +32,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
 	@$(MAKE) --no-print-directory test-fleet
+	@$(MAKE) --no-print-directory test-mcp
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
@@ -46,6 +47,9 @@ test-fleet: ## A whole fleet from outside: life, API, keys, chaos, OSWorld's Des
 test-chaos: ## Two minutes of kill -9 instead of half a minute
 	@HOTDESK_CHAOS_SECONDS=120 scripts/test-fleet test_chaos.py
 
+test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fleet
+	@scripts/test-mcp
+
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance
 
@@ -56,6 +60,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@$(MAKE) --no-print-directory templates
 	@bench/fleet $(BENCH_FLEET)
 	@bench/disk $(BENCH_DISK)
+	@bench/vm
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -183,6 +183,9 @@ pub struct PictureShape {
     /// A factor on both sides, above 0 and at most 1.
     #[serde(default)]
     pub scale: Option<f32>,
+    /// Exactly this size, stretched if need be, instead of `scale` and `max_width`. At most 4096 on a side.
+    #[serde(default)]
+    pub size: Option<Size>,
     /// Quality of a JPEG, 1 to 100.
     #[serde(default)]
     pub quality: Option<u8>,

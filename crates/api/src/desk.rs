@@ -65,11 +65,13 @@ pub struct Policy {
     pub auto_delete_s: u64,
     /// Seconds from creation after which a desk is deleted, whatever it does.
     pub ttl_s: u64,
+    /// At the end of its time to live a running desk is stopped instead of deleted.
+    pub end_stops: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { auto_stop_s: 15 * 60, auto_archive_s: 24 * 3600, auto_delete_s: 0, ttl_s: 0 }
+        Self { auto_stop_s: 15 * 60, auto_archive_s: 24 * 3600, auto_delete_s: 0, ttl_s: 0, end_stops: false }
     }
 }
 

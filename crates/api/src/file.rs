@@ -3,6 +3,7 @@
 //! Paths in requests are absolute, or start with `~/`, or are relative to the desk's home.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
 /// What a name in a directory is.
@@ -39,6 +40,34 @@ pub struct FileInfo {
     /// Where a symlink points, as written in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The name of the owner, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    /// The name of the owning group, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_name: Option<String>,
+    /// Where a symlink leads in the end, if something is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<LinkEnd>,
+    /// What clients noted about it: extended attributes `user.e2b.*`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes: BTreeMap<String, String>,
+}
+
+/// What a symlink leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LinkEnd {
+    pub path: String,
+    pub kind: FileKind,
+}
+
+/// Something to note about a file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoteFile {
+    pub path: String,
+    /// All notes of the file from now on; names are made small.
+    pub notes: BTreeMap<String, String>,
 }
 
 /// What is in a directory.

@@ -19,6 +19,7 @@ pub mod recording;
 pub mod screen;
 pub mod shell;
 pub mod terminal;
+pub mod user;
 pub mod view;
 pub mod window;
 

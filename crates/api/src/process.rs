@@ -99,6 +99,15 @@ pub struct StartProcess {
     /// Both streams as `stdout`, in the order in which they were written.
     #[serde(default)]
     pub merge_stderr: bool,
+    /// It can't be written to: its input is empty.
+    #[serde(default)]
+    pub no_input: bool,
+    /// The program waits for whoever reads its output, so that they miss nothing; also for the first reader, some seconds.
+    #[serde(default)]
+    pub patient: bool,
+    /// A name by which the client knows it.
+    #[serde(default)]
+    pub tag: Option<String>,
 }
 
 /// A program that was started in the background.
@@ -119,6 +128,14 @@ pub struct ProcessInfo {
     pub ended_ms: Option<u64>,
     /// How many bytes it has printed.
     pub output_bytes: u64,
+    /// What its environment has besides the desk's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The directory that it was started in, if that is not the desk's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
 }
 
 /// Programs of a desk.

@@ -61,6 +61,9 @@ pub struct ScreenshotQuery {
     pub scale: Option<f32>,
     /// The picture is scaled down to this width.
     pub max_width: Option<u32>,
+    /// The picture has exactly this size, stretched if need be, instead of `scale` and `max_width`: `1280x800`. At most 4096 on a side.
+    #[param(example = "1280x800")]
+    pub size: Option<String>,
     /// Quality of a JPEG, 1 to 100; 85 if left out.
     pub quality: Option<u8>,
     #[serde(default)]

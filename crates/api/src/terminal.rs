@@ -28,6 +28,15 @@ pub struct OpenTerminal {
     /// Default 24.
     #[serde(default)]
     pub rows: Option<u16>,
+    /// How long its program may take, in milliseconds; for ever if left out.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// The program waits for whoever reads what is shown, so that they miss nothing; also for the first reader, some seconds.
+    #[serde(default)]
+    pub patient: bool,
+    /// A name by which the client knows it.
+    #[serde(default)]
+    pub tag: Option<String>,
 }
 
 /// A terminal.
@@ -51,6 +60,14 @@ pub struct TerminalInfo {
     pub viewers: usize,
     /// How many bytes it has printed.
     pub output_bytes: u64,
+    /// What its environment has besides the desk's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The directory that it was started in, if that is not the desk's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
 }
 
 /// Terminals of a desk, the oldest first.

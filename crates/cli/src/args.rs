@@ -13,9 +13,11 @@ use crate::commands::exec::ExecArgs;
 use crate::commands::extend::ExtendArgs;
 use crate::commands::fork::ForkArgs;
 use crate::commands::forward::ForwardArgs;
+use crate::commands::image::ImageCommand;
 use crate::commands::key::KeyCommand;
 use crate::commands::logs::LogsArgs;
 use crate::commands::ls::LsArgs;
+use crate::commands::mcp::McpArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::open::OpenArgs;
 use crate::commands::pool::PoolCommand;
@@ -29,6 +31,7 @@ use crate::commands::steps::StepArgs;
 use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::vm::VmArgs;
 use crate::commands::volume::VolumeCommand;
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -69,6 +72,9 @@ pub(crate) enum Command {
     /// Fetch disks of virtual machines, and bring them into shape
     #[command(subcommand)]
     Disk(DiskCommand),
+    /// Make images that run virtual machines, and push images
+    #[command(subcommand)]
+    Image(ImageCommand),
 
     /// Make a desk
     New(Box<NewArgs>),
@@ -112,6 +118,11 @@ pub(crate) enum Command {
 
     /// Print the lines that point a client at the fleet
     Env(EnvArgs),
+    /// Offer desks as tools to an MCP client
+    ///
+    /// MCP clients start this command by themselves and talk to it over stdin and stdout. The same tools are at /mcp of
+    /// the fleet for clients that connect by HTTP.
+    Mcp(McpArgs),
     /// Show what desks use right now
     Top(TopArgs),
     /// Show what happened in the fleet
@@ -145,6 +156,11 @@ pub(crate) enum Command {
     /// Each setting is taken from the first of: its flag, its HOTDESK_ variable, the variables that OpenManus'
     /// images know (RESOLUTION, VNC_PASSWORD, CHROME_PERSISTENT_SESSION, …), the settings file, its default.
     Desk(Box<DeskArgs>),
+    /// Run one virtual machine and serve what is inside; the entrypoint of VM images
+    ///
+    /// Needs no right and no device. Without a disk it says so at `/health` and starts the machine when one appears. Ends cleanly on
+    /// SIGTERM and SIGINT; otherwise it stays, whatever becomes of the machine.
+    Vm(Box<VmArgs>),
     /// Tell what works on this machine, and what to do about the rest
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -283,10 +299,10 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["up", "down", "serve", "template", "disk", "desk", "doctor", "completions"]),
+    ("This machine", &["up", "down", "serve", "template", "image", "disk", "desk", "vm", "doctor", "completions"]),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
-    ("The fleet", &["env", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
+    ("The fleet", &["env", "mcp", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
 ];
 
 /// The command line with its overview.

@@ -82,9 +82,12 @@ pub(crate) fn run() -> ExitCode {
 fn live(signals: &SigSet) -> Result<End, String> {
     mounts::all()?;
     let settings = std::fs::read_to_string(SETTINGS).map_err(|e| format!("{SETTINGS}: {e}"))?;
-    let settings: Settings = toml::from_str(&settings).map_err(|e| format!("{SETTINGS}: {e}"))?;
+    let mut settings: Settings = toml::from_str(&settings).map_err(|e| format!("{SETTINGS}: {e}"))?;
     let words = words(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
     mounts::for_user(&settings)?;
+    if let Some(config) = desk::own_settings(settings.uid) {
+        settings.config = config;
+    }
     name(words.get("hotdesk.name").map(String::as_str));
     power::listen();
     growth::grow();

@@ -46,6 +46,25 @@ pub(crate) fn run(args: DeskArgs) -> Exit {
     }
 }
 
+/// A desk's hand as another user: `hotdesk hand DISPLAY XAUTHORITY RUNTIME_DIR`, with its socket as standard input.
+pub(crate) fn hand() -> std::process::ExitCode {
+    use std::os::fd::AsFd;
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let [display, xauthority, runtime_dir] = words.as_slice() else { return Exit::Usage.into() };
+    let (Ok(display), Ok(socket)) = (display.parse(), std::io::stdin().as_fd().try_clone_to_owned()) else {
+        return Exit::Usage.into();
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).max_blocking_threads(BLOCKING).enable_all().build();
+    let Ok(runtime) = runtime else { return Exit::Failure.into() };
+    init::close_foreign_descriptors_at_exec();
+    let serving = hotdesk_desk::user::serve(socket.into(), display, xauthority, std::path::Path::new(runtime_dir));
+    match runtime.block_on(serving) {
+        Ok(()) => Exit::Success.into(),
+        Err(e) => complain_about(&e).into(),
+    }
+}
+
 /// All layers, put together.
 fn settings(args: DeskArgs) -> Result<Config, ConfigError> {
     let file = args.config.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();

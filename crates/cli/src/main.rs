@@ -16,6 +16,7 @@ mod places;
 mod reach;
 mod reference;
 mod sandbox;
+mod stand_in;
 mod text;
 mod waiting;
 
@@ -26,6 +27,10 @@ use exit::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Under another name it stands in for that program; hundreds of times in a task, so it does nothing else before.
+    if let Some(code) = stand_in::run() {
+        return code;
+    }
     memory::tame();
     // Started for every desk, so it does not even read the command line.
     if std::env::args_os().nth(1).is_some_and(|word| word == "sandbox") {
@@ -34,6 +39,9 @@ fn main() -> ExitCode {
     // The first process of a machine: nothing may stand between it and its work.
     if std::env::args_os().nth(1).is_some_and(|word| word == "boot") {
         return boot::run();
+    }
+    if std::env::args_os().nth(1).is_some_and(|word| word == hotdesk_desk::user::HAND) {
+        return desk::hand();
     }
     let command = args::without_empty_variables(args::command());
     let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -49,6 +57,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(*args),
         Command::Template(command) => commands::template::run(command),
         Command::Disk(command) => commands::disk::run(command),
+        Command::Image(command) => commands::image::run(command),
         Command::New(args) => commands::new::run(*args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Shot(args) => commands::shot::run(args),
@@ -69,6 +78,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => commands::snapshot::make(args),
         Command::Snapshots(args) => commands::snapshot::run(args),
         Command::Env(args) => commands::env::run(args),
+        Command::Mcp(args) => commands::mcp::run(args),
         Command::Top(args) => commands::top::run(args),
         Command::Events(args) => commands::events::run(args),
         Command::Pool(command) => commands::pool::run(command),
@@ -79,6 +89,7 @@ fn main() -> ExitCode {
         Command::Audit(args) => commands::audit::run(args),
         Command::Provider(command) => commands::provider::run(command),
         Command::Desk(args) => desk::run(*args),
+        Command::Vm(args) => commands::vm::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -241,6 +241,12 @@ impl Call {
         self.header(reqwest::header::CONTENT_TYPE, HeaderValue::from_static(content_type))
     }
 
+    /// A body whose type a header names already.
+    pub fn body(mut self, body: bytes::Bytes) -> Self {
+        self.body = Some(Body::Bytes(body));
+        self
+    }
+
     /// A body that can be read only once, so the request is sent only once.
     pub(crate) fn stream(mut self, body: reqwest::Body) -> Self {
         self.body = Some(Body::Stream(body));

@@ -5,6 +5,8 @@
 
 pub mod change;
 pub mod list;
+pub mod notes;
+mod owner;
 pub mod read;
 pub mod search;
 pub mod tar;
@@ -13,7 +15,7 @@ pub mod write;
 
 use crate::error::{Error, Result};
 use crate::place::Place;
-use hotdesk_api::file::{FileInfo, FileKind};
+use hotdesk_api::file::{FileInfo, FileKind, LinkEnd};
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -75,7 +77,17 @@ fn info(path: &Path, meta: &Metadata) -> FileInfo {
         group: meta.gid(),
         modified_ms: meta.mtime().saturating_mul(1000).saturating_add(meta.mtime_nsec() / 1_000_000),
         target: target.map(|t| t.to_string_lossy().into_owned()),
+        user_name: owner::user(meta.uid()),
+        group_name: owner::group(meta.gid()),
+        end: (kind == FileKind::Symlink).then(|| link_end(path)).flatten(),
+        notes: if matches!(kind, FileKind::File | FileKind::Directory) { notes::read(path) } else { Default::default() },
     }
+}
+
+fn link_end(path: &Path) -> Option<LinkEnd> {
+    let end = std::fs::canonicalize(path).ok()?;
+    let meta = std::fs::metadata(&end).ok()?;
+    Some(LinkEnd { path: end.to_string_lossy().into_owned(), kind: kind(&meta) })
 }
 
 fn kind(meta: &Metadata) -> FileKind {

@@ -31,6 +31,7 @@ pub mod server;
 pub mod session;
 pub mod shell;
 pub mod terminal;
+pub mod user;
 pub mod view;
 pub mod windows;
 mod x11;
@@ -57,6 +58,7 @@ pub struct Desk {
     pub shells: shell::Shells,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
+    pub users: user::Users,
     pub view: view::View,
     pub freeze: server::v1::freeze::Freeze,
     last_look: server::v1::activity::LastLook,
@@ -91,6 +93,7 @@ impl Desk {
             processes,
             terminals: terminal::Terminals::new(place.clone()),
             recorder: recorder::Recorder::new(place.clone()),
+            users: user::Users::new(place.clone()),
             view: view::View::new(view::Options {
                 password: config.vnc_password.as_ref().and_then(|password| view::Password::new(password.reveal())),
                 open: config.open,

@@ -89,6 +89,8 @@ pub struct ShotRequest {
     pub max_width: Option<u32>,
     /// Factor on both sides, below 1.
     pub scale: Option<f32>,
+    /// Exactly this size, stretched if need be.
+    pub size: Option<Size>,
     /// JPEG quality, 1 to 100.
     pub quality: Option<u8>,
 }
@@ -146,7 +148,8 @@ impl Screen {
 
     /// A picture. Nothing is encoded twice: the same form of an unchanged screen gives the same bytes again.
     pub async fn shot(&self, request: ShotRequest) -> Result<Shot> {
-        let whole = request.region.is_none() && request.scale.is_none() && request.max_width.is_none();
+        let scaled = request.scale.is_some() || request.max_width.is_some() || request.size.is_some();
+        let whole = request.region.is_none() && !scaled;
         if whole && request.format == Format::Png {
             return self.ask(X_LIMIT, |reply| Job::Png { cursor: request.cursor, reply }).await;
         }

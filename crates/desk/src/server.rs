@@ -40,6 +40,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 /// kills after 10 s; the session below needs some of it for itself.
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(1500);
 
+/// The socket for programs of the desk, in its runtime directory.
+pub(crate) const PROGRAMS_SOCKET: &str = "hotdesk.sock";
+
 /// Offers the desk on its addresses until `shutdown`.
 pub async fn serve(desk: Desk, shutdown: CancellationToken) -> Result<()> {
     Server::bind(desk).await?.run(shutdown).await;
@@ -65,8 +68,23 @@ impl Server {
         for address in &addresses {
             listeners.push(Listener::bind(address).await?);
         }
+        // Programs of a session of ours reach us by a file that is theirs alone.
+        if desk.config.attach.is_none() {
+            match Listener::bind_for_programs(&desk.place.runtime_dir.join(PROGRAMS_SOCKET)).await {
+                Ok(listener) => listeners.push(listener),
+                Err(e) => tracing::warn!(error = %e, "programs of the desk can't ask it for anything"),
+            }
+        }
         let crowd = desk.freeze.crowd().clone();
         Ok(Self { listeners, app: guarded_app(desk, guard), crowd })
+    }
+
+    /// A server on a socket that somebody else has opened, for whoever may reach that.
+    pub fn on(desk: Desk, socket: std::os::unix::net::UnixListener) -> Result<Self> {
+        let listener = Listener::given(socket).map_err(Error::internal)?;
+        let crowd = desk.freeze.crowd().clone();
+        let guard = Guard::without_making_a_token(&desk.config, &[]);
+        Ok(Self { listeners: vec![listener], app: guarded_app(desk, guard), crowd })
     }
 
     /// Where it listens, with the port that was chosen where 0 was asked for.

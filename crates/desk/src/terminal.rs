@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::place::Place;
-use crate::process::jobs::{exit, milliseconds};
+use crate::process::jobs::{Noted, exit, milliseconds, parse_signal};
 use crate::process::tape::{Reader, Source, Tape};
 use crate::process::{Mark, Status, signal_tree};
 use hotdesk_api::process::Exit;
@@ -58,6 +58,7 @@ pub struct Terminal {
     input: tokio::sync::Mutex<Option<OwnedWritePty>>,
     viewers: Arc<AtomicUsize>,
     mark: Mark,
+    noted: Noted,
     /// From then on its process id may be a stranger's.
     reaped: AtomicBool,
     end: OnceLock<Exit>,
@@ -100,6 +101,11 @@ impl Terminals {
         pty.resize(Size::new(rows, cols)).map_err(failed)?;
         let mut env = self.place.environment_now();
         env.insert("TERM".into(), "xterm-256color".into());
+        let noted = Noted {
+            env: request.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect(),
+            cwd: request.cwd.is_some().then(|| cwd.to_string_lossy().into_owned()),
+            tag: request.tag,
+        };
         for (name, value) in request.env {
             match value {
                 Some(value) => env.insert(name, value),
@@ -125,16 +131,17 @@ impl Terminals {
             argv,
             started: SystemTime::now(),
             size: AtomicU32::new(packed(cols, rows)),
-            output: Tape::new(SCROLLBACK),
+            output: if request.patient { Tape::patient(SCROLLBACK) } else { Tape::new(SCROLLBACK) },
             input: tokio::sync::Mutex::new(Some(writing)),
             viewers: Arc::default(),
             mark,
+            noted,
             reaped: AtomicBool::new(false),
             end: OnceLock::new(),
             ended: watch::channel(false).0,
         });
         self.table().insert(terminal.id, terminal.clone());
-        tokio::spawn(drive(terminal.clone(), reading, child));
+        tokio::spawn(drive(terminal.clone(), reading, child, request.timeout_ms.map(Duration::from_millis)));
         Ok(terminal)
     }
 
@@ -202,6 +209,9 @@ impl Terminal {
             started_ms: milliseconds(self.started),
             viewers: self.viewers.load(Ordering::Relaxed),
             output_bytes: self.output.written(),
+            env: self.noted.env.clone(),
+            cwd: self.noted.cwd.clone(),
+            tag: self.noted.tag.clone(),
         }
     }
 
@@ -214,6 +224,21 @@ impl Terminal {
     pub fn view(&self) -> View {
         self.viewers.fetch_add(1, Ordering::Relaxed);
         View { reader: self.output.read(0), viewers: self.viewers.clone() }
+    }
+
+    /// What is shown, from an offset on.
+    pub fn read(&self, from: u64) -> Reader {
+        self.output.read(from)
+    }
+
+    /// Sends a signal to its program and everything that it started.
+    pub async fn signal(&self, name: &str) -> Result<()> {
+        let signal = parse_signal(name)?;
+        if self.end.get().is_some() {
+            return Err(self.over());
+        }
+        self.signal_all(signal).await;
+        Ok(())
     }
 
     /// Types.
@@ -284,21 +309,34 @@ impl Drop for View {
 }
 
 /// Carries what is shown to the tape until the program ends.
-async fn drive(terminal: Arc<Terminal>, mut reading: OwnedReadPty, mut child: tokio::process::Child) {
+async fn drive(terminal: Arc<Terminal>, mut reading: OwnedReadPty, mut child: tokio::process::Child, limit: Option<Duration>) {
     let mut buffer = vec![0; 16 << 10];
+    let mut timed_out = false;
+    let end = limit.map(|limit| tokio::time::Instant::now() + limit);
+    let over = async {
+        match end {
+            Some(end) => tokio::time::sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut over = std::pin::pin!(over);
     let status = loop {
         tokio::select! {
             read = reading.read(&mut buffer) => match read {
-                Ok(count @ 1..) => terminal.output.write(Source::Stdout, &buffer[..count]),
+                Ok(count @ 1..) => terminal.output.write_with_patience(Source::Stdout, &buffer[..count]).await,
                 // All who had it open are gone; the program may live on without it.
                 _ => break child.wait().await,
             },
+            () = &mut over, if !timed_out => {
+                timed_out = true;
+                terminal.signal_all(Signal::SIGKILL).await;
+            }
             status = child.wait() => {
                 terminal.reaped.store(true, Ordering::Release);
                 // As a whole, because a child that goes on printing is not the program.
                 let last_words = async {
                     while let Ok(count @ 1..) = reading.read(&mut buffer).await {
-                        terminal.output.write(Source::Stdout, &buffer[..count]);
+                        terminal.output.write_with_patience(Source::Stdout, &buffer[..count]).await;
                     }
                 };
                 let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
@@ -311,7 +349,7 @@ async fn drive(terminal: Arc<Terminal>, mut reading: OwnedReadPty, mut child: to
         Ok(status) => status.signal().map_or_else(|| Status::Exited(status.code().unwrap_or(0)), Status::Signalled),
         Err(_) => Status::Exited(0),
     };
-    let _ = terminal.end.set(exit(status, false));
+    let _ = terminal.end.set(exit(status, timed_out));
     terminal.output.finish();
     terminal.ended.send_replace(true);
     *terminal.input.lock().await = None;

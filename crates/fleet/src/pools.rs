@@ -301,7 +301,7 @@ impl Engine {
         draft.network = capabilities.network;
         draft.project = PROJECT.into();
         draft.key = PROJECT.into();
-        draft.policy = Policy { auto_stop_s: 0, auto_archive_s: 0, auto_delete_s: 0, ttl_s: 0 };
+        draft.policy = Policy { auto_stop_s: 0, auto_archive_s: 0, auto_delete_s: 0, ttl_s: 0, end_stops: false };
         draft.pool = Some(spec.template.clone());
         let record = draft.record(self, "for the pool");
         let id = record.id.clone();

@@ -4,6 +4,8 @@
 //! ([`hotdesk_provider::VolumePlace`]), so which desks use a volume is known from the records alone, and a volume that
 //! any desk has is not deleted. Mounts are checked as a whole before anything is spent.
 
+mod source;
+
 use crate::clock::rfc3339;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -36,10 +38,9 @@ impl Fleet {
         let project = project_of(who, new.project.as_deref())?;
         may(who, Deed::Create, On::Project(&project))?;
         if let Some(source) = &new.source {
-            return Err(Error::Invalid(format!(
-                "a volume with the source {source:?} can't be made: volumes are directories of this machine; leave the source out, and \
-                 fill the volume from a desk (rclone, gsutil, aws s3 cp)"
-            )));
+            // It is reached with what the orchestrator may, which is more than a project's.
+            may(who, Deed::Rule, On::Fleet)?;
+            source::check(source)?;
         }
         let engine = Arc::clone(&self.engine);
         let by = who.name.clone();
@@ -49,7 +50,7 @@ impl Fleet {
                     id: random_id("v"),
                     name: new.name,
                     project,
-                    source: None,
+                    source: new.source,
                     exclusive: new.exclusive,
                     created_at: rfc3339(engine.clock.now_ms()),
                     desks: Vec::new(),
@@ -57,8 +58,15 @@ impl Fleet {
                 // First the directory: a row without one would be a volume that can't be mounted.
                 let directory = engine.volume_directory(&volume.id);
                 make(&directory).map_err(|e| Error::Store(format!("{} can't be made: {e}", directory.display())))?;
+                if let Some(from) = &volume.source
+                    && let Err(e) = source::mount(from, &directory).await
+                {
+                    let _ = std::fs::remove_dir(&directory);
+                    return Err(Error::Invalid(e.to_string()));
+                }
                 let written = engine.store.add_volume(&volume).await;
                 if !matches!(written, Ok(true)) {
+                    let _ = source::unmount(&directory).await;
                     let _ = std::fs::remove_dir(&directory);
                 }
                 if !written? {
@@ -92,7 +100,7 @@ impl Fleet {
         found.cloned().ok_or_else(|| Error::NotFound { what: "volume", id: id.into() })
     }
 
-    /// Removes a volume and everything in it. Refused while a desk has it, also a stopped or archived one.
+    /// Removes a volume and everything in it (of a bucket only its mount). Refused while a desk has it, also a stopped or archived one.
     pub async fn delete_volume(&self, who: &Who, id: &str) -> Result<()> {
         let volume = self.volume(who, id).await?;
         // Whoever may make one may remove one.
@@ -110,9 +118,11 @@ impl Fleet {
                         used.join(", ")
                     )));
                 }
-                engine.store.remove_volume(&volume.id).await?;
                 let directory = engine.volume_directory(&volume.id);
-                let removed = tokio::task::spawn_blocking(move || discard(&directory)).await;
+                source::unmount(&directory).await?;
+                engine.store.remove_volume(&volume.id).await?;
+                let bucket = volume.source.is_some();
+                let removed = tokio::task::spawn_blocking(move || discard(&directory, bucket)).await;
                 if !matches!(removed, Ok(Ok(()))) {
                     tracing::warn!(
                         volume = volume.id,
@@ -127,6 +137,17 @@ impl Fleet {
 }
 
 impl Engine {
+    /// Mounts the buckets of a desk that is about to run, where they are not.
+    pub(crate) async fn mount_sources(&self, places: &[VolumePlace]) -> Result<()> {
+        for place in places {
+            if let Some(from) = &place.source {
+                let _turn = self.volumes.lock().await;
+                source::mount(from, &place.directory).await?;
+            }
+        }
+        Ok(())
+    }
+
     fn volume_directory(&self, id: &str) -> PathBuf {
         self.config.data.join("volumes").join(id)
     }
@@ -182,6 +203,7 @@ impl Engine {
                 at: mount.at.trim_end_matches('/').to_owned(),
                 read_only: mount.read_only,
                 subpath: mount.subpath.clone().filter(|path| !path.is_empty()),
+                source: volume.source.clone(),
             });
         }
         Ok(places)
@@ -245,9 +267,14 @@ fn make(directory: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().mode(0o755).create(directory)
 }
 
-/// Out of the way at once, gone soon.
-fn discard(directory: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(directory) {
+/// What is in a bucket is never removed: only an empty directory goes.
+fn discard(directory: &Path, bucket: bool) -> std::io::Result<()> {
+    let _ = std::fs::remove_file(directory.with_extension("log"));
+    let removed = match bucket || source::is_mounted(directory) {
+        true => std::fs::remove_dir(directory),
+        false => std::fs::remove_dir_all(directory),
+    };
+    match removed {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }

@@ -33,6 +33,8 @@ pub(crate) struct Parts {
     pub(crate) closing: CancellationToken,
     pub(crate) public: Option<Public>,
     pub(crate) usage: crate::metrics::UsageCache,
+    /// What E2B's dialect remembers.
+    pub(crate) e2b: crate::dialects::e2b::Memory,
     pub(crate) daytona: crate::dialects::daytona::Kept,
 }
 
@@ -60,6 +62,7 @@ impl App {
             tunnels: TaskTracker::new(),
             closing: CancellationToken::new(),
             usage: crate::metrics::UsageCache::default(),
+            e2b: crate::dialects::e2b::Memory::default(),
             daytona: Default::default(),
             public,
             fleet,

@@ -71,7 +71,7 @@ fn below_desk(method: &Method, rest: Option<&str>) -> Class {
     match rest.split('/').next().unwrap_or_default() {
         verb if VERBS.contains(&rest) && !verb.is_empty() => Class::Control,
         "screenshot" => Class::Screenshot,
-        "input" if changes => Class::Action,
+        "input" | "computer" if changes => Class::Action,
         "processes" if changes && rest == "processes/run" => Class::Action,
         "ports" => Class::Port,
         _ => Class::Desk,
@@ -112,6 +112,8 @@ mod tests {
             ("GET", "/v1/desks/d-1/screenshot", Class::Screenshot, Some("d-1")),
             ("POST", "/v1/desks/d-1/input", Class::Action, Some("d-1")),
             ("GET", "/v1/desks/d-1/input/keys", Class::Desk, Some("d-1")),
+            ("POST", "/v1/desks/d-1/computer/openai", Class::Action, Some("d-1")),
+            ("POST", "/mcp", Class::Control, None),
             ("POST", "/v1/desks/d-1/processes/run", Class::Action, Some("d-1")),
             ("GET", "/v1/desks/d-1/ports/9222/json", Class::Port, Some("d-1")),
             ("GET", "/osworld/d-1/screenshot", Class::Screenshot, Some("d-1")),

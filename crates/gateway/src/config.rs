@@ -27,6 +27,8 @@ pub struct Config {
     pub rates: Rates,
     /// Most connections at a time; fewer if the process may not open so many files.
     pub connections: usize,
+    /// For E2B's SDKs.
+    pub e2b: crate::dialects::e2b::Settings,
     /// Templates that stand for images, for clients that name those. In the settings file it is the table `[images]`.
     #[serde(skip)]
     pub images: crate::Images,
@@ -73,6 +75,7 @@ impl Default for Config {
             open_metrics: false,
             rates: Rates::default(),
             connections: 4096,
+            e2b: crate::dialects::e2b::Settings::default(),
             images: crate::Images::default(),
         }
     }

@@ -9,11 +9,16 @@
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::borrow::Cow;
 use std::fmt;
 
 /// How every secret of a key begins.
 const SECRET_PREFIX: &str = "hd_";
+const E2B_PREFIX: &str = "e2b_";
+/// Of a key, without its prefix.
+const SECRET_BYTES: usize = 32;
 const PATH_PREFIX: &str = "/k/";
 const API_KEY: &str = "x-api-key";
 const IN_QUERY: &str = "key";
@@ -23,9 +28,13 @@ const IN_QUERY: &str = "key";
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// Of somebody who has no key.
+    /// Of a caller that showed something else than a key.
     pub(crate) fn none() -> Self {
         Self(String::new())
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn reveal(&self) -> &str {
@@ -63,12 +72,13 @@ pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
         key
     });
     let own = request.headers().get(API_KEY).and_then(text);
+    let e2b = own.as_deref().and_then(from_e2b);
     let bearer = request.headers().get(header::AUTHORIZATION).and_then(bearer);
     let query = from_query(request.uri());
 
     let candidates = [
         prefix.map(|key| (key, Place::Address)),
-        own.clone().map(|key| (key, Place::Header)),
+        e2b.clone().or_else(|| own.clone()).map(|key| (key, Place::Header)),
         bearer.clone().map(|key| (key, Place::Header)),
         query.clone().map(|key| (key, Place::Address)),
     ];
@@ -80,7 +90,7 @@ pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
     // What was not used and does not look like a key of ours belongs to a program in the desk.
     let used = found.as_ref().map(|(key, _)| key.as_str());
     let ours = |value: &Option<String>| value.as_deref().is_some_and(|v| Some(v) == used || v.starts_with(SECRET_PREFIX));
-    if ours(&own) {
+    if ours(&own) || e2b.is_some() {
         request.headers_mut().remove(API_KEY);
     }
     if ours(&bearer) {
@@ -95,6 +105,21 @@ pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
     // The page that a request came from has the key in its address, where it was opened by one.
     request.headers_mut().remove(header::REFERER);
     found.map(|(key, place)| (Secret(key), place))
+}
+
+/// A key in the form that some releases of E2B's SDK insist on: `e2b_` and hexadecimal digits. None if it is no key of ours.
+pub fn e2b_key(key: &str) -> Option<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(key.strip_prefix(SECRET_PREFIX)?).ok()?;
+    Some(bytes.iter().fold(E2B_PREFIX.to_owned(), |text, byte| format!("{text}{byte:02x}")))
+}
+
+/// The key that such a form stands for.
+fn from_e2b(key: &str) -> Option<String> {
+    let digits = key.strip_prefix(E2B_PREFIX)?.as_bytes();
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let good = digits.len() == 2 * SECRET_BYTES && digits.iter().all(u8::is_ascii_hexdigit);
+    let bytes: Vec<u8> = digits.chunks(2).map(pair).collect::<Option<_>>().filter(|_| good)?;
+    Some(format!("{SECRET_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 fn text(value: &HeaderValue) -> Option<String> {

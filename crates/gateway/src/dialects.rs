@@ -1,9 +1,14 @@
-//! Other people's APIs, answered from our fleet, so that programs written for them run here as they are.
+//! Dialects: other people's words, answered from our fleet, so that programs written for them run here as they are.
 //!
-//! A dialect translates to calls of the fleet and of desks; it owns no logic. What it has to remember is in the desk's labels or
-//! in notes of the store.
+//! A dialect translates to calls of the fleet and of desks; it owns no logic of its own. What it has to remember is in the desk's
+//! labels or in notes of the store; what a client needs and a desk can't do yet is added to the desk, in the desk's own words.
 
+pub mod mcp;
+pub mod native;
+
+pub(crate) mod computer;
 pub(crate) mod daytona;
+pub(crate) mod e2b;
 
 use crate::app::App;
 use crate::class::Class;

@@ -7,14 +7,16 @@ use crate::app::App;
 use crate::class::{self, Class};
 use crate::connection::Answer;
 use crate::credentials::{self, Place, Secret};
+use crate::dialects::e2b;
+use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
 use crate::{dialects, limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
-use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use futures_util::FutureExt;
 use hotdesk_api::fleet::Scope;
 use hotdesk_fleet::Who;
@@ -68,10 +70,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 #[derive(Clone, Copy)]
 pub(crate) struct PassedOn;
 
+/// The native API alone, for dialects that are built on it.
+#[derive(Clone)]
+pub(crate) struct Base(pub(crate) Router);
+
 /// Everything that the gateway answers.
 pub(crate) fn router(app: App) -> Router {
-    let (routes, _) = v1::router().merge(vm::router()).merge(proxy::router()).split_for_parts();
-    let routes = routes.route("/v1/openapi.json", axum::routing::get(openapi::get)).merge(dialects::router());
+    let native = || v1::router().merge(vm::router()).merge(proxy::router());
+    let base = Extension(Base(native().split_for_parts().0.fallback(refusal::no_such_path).with_state(app.clone())));
+    let (routes, _) = native().merge(computer::router().layer(base.clone())).split_for_parts();
+    let routes = routes
+        .merge(mcp::router().layer(base))
+        .merge(dialects::router())
+        .route("/v1/openapi.json", axum::routing::get(openapi::get));
     routes.fallback(refusal::no_such_path).with_state(app)
 }
 
@@ -80,13 +91,16 @@ pub(crate) fn service(app: App) -> Answer {
     Arc::new(move |peer, request| answer(app.clone(), router.clone(), peer, request).boxed())
 }
 
-async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
+pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
     dialects::lead(&mut request);
-    let key = credentials::take(&mut request);
+    let plane = e2b::Plane::of(&request);
+    // Requests to E2B's sandboxes carry no key, and what looks like one is for a program there.
+    let keyless = plane.as_ref().is_some_and(|plane| !plane.has_key());
+    let key = if keyless { None } else { credentials::take(&mut request) };
     let id = request_id(request.headers());
-    if !class::of(request.method(), request.uri().path()).0.is_passed_on() {
+    if !keyless && !class::of(request.method(), request.uri().path()).0.is_passed_on() {
         credentials::strip_query(&mut request);
     }
     let (class, desk) = class::of(request.method(), request.uri().path());
@@ -103,13 +117,14 @@ async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> R
     );
     telemetry::follow(&span, request.headers());
     let mut response = {
-        let work = steps(&app, router, peer, request, key, class, start);
+        let work = steps(&app, router, peer, request, key, class, plane, start);
         work.instrument(span).await
     };
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
+#[expect(clippy::too_many_arguments)]
 async fn steps(
     app: &App,
     router: Router,
@@ -117,6 +132,7 @@ async fn steps(
     request: Request,
     key: Option<(Secret, Place)>,
     class: Class,
+    plane: Option<e2b::Plane>,
     start: Instant,
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -128,24 +144,32 @@ async fn steps(
     let mut key_id = None;
     let mut response = if origin.is_some() && origin::asks_first(&method, &parts.headers) {
         origin::permission(&parts.headers)
+    } else if let Some(plane) = plane.clone().filter(|plane| !plane.has_key()) {
+        guarded(e2b::data(app.clone(), peer, plane, Request::from_parts(parts, body))).await
     } else {
         match admit(app, peer, key, class, &mut parts).await {
             Err(refusal) => {
                 // Given back, so that the client can be heard out.
                 drop(body);
-                refusal.into_response()
+                if plane.is_some() { e2b::refused(refusal) } else { refusal.into_response() }
             }
             Ok(caller) => {
                 if let Some(caller) = caller {
                     Span::current().record("key", caller.who.key.as_str());
                     key_id = Some(caller.who.key.clone());
-                    parts.extensions.insert(caller);
+                    if plane.is_some() {
+                        guarded(e2b::control(app.clone(), caller, Request::from_parts(parts, body))).await
+                    } else {
+                        parts.extensions.insert(caller);
+                        route(router, Request::from_parts(parts, body)).await
+                    }
+                } else {
+                    route(router, Request::from_parts(parts, body)).await
                 }
-                route(router, Request::from_parts(parts, body)).await
             }
         }
     };
-    if response.extensions().get::<PassedOn>().is_none() {
+    if response.extensions().get::<PassedOn>().is_none() && plane.is_none() {
         response = refusal::from_text(&method, &path, response).await;
         response = dialects::shape(&path, response).await;
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -199,12 +223,20 @@ async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class
     Ok(Some(Caller { who, secret, place, peer, host, class, guest: false }))
 }
 
-/// A panic ends its request, not the connection.
 async fn route(router: Router, request: Request) -> Response {
-    let work = AssertUnwindSafe(router.oneshot(request)).catch_unwind();
-    match work.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
+    let answered = async {
+        match router.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
+    guarded(answered).await
+}
+
+/// A panic ends its request, not the connection.
+async fn guarded(work: impl Future<Output = Response>) -> Response {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(response) => response,
         Err(cause) => {
             let reason = cause.downcast_ref::<String>().map(String::as_str);
             let reason = reason.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("unknown");
@@ -220,6 +252,8 @@ fn audit(app: &App, key: Option<&str>, method: &Method, path: &str, status: u16,
         // Those that the limit let through; the rest got 429.
         None => status == StatusCode::UNAUTHORIZED.as_u16(),
         Some(_) if method.is_safe() => tunnel,
+        // What it is about is noted where it is done.
+        Some(_) if path == mcp::PATH => false,
         Some(key) if class.is_passed_on() => app.audit.is_due(key, class::of(method, path).1.unwrap_or_default()),
         Some(_) => true,
     };

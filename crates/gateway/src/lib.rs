@@ -5,7 +5,7 @@
 //!       └ entrance   the key is found and taken out, who is it, may it ask so often; afterwards: measured, audited
 //!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
 //!           ├ vm         the four routes of `/vm`
-//!           ├ dialects   other people's APIs, translated
+//!           ├ dialects   other people's words: Daytona's and E2B's SDKs, computer-use models, MCP
 //!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
@@ -19,6 +19,7 @@
 //! ```
 
 pub mod config;
+pub mod dialects;
 pub mod error;
 pub mod listen;
 pub mod openapi;
@@ -46,7 +47,9 @@ mod vm;
 mod tests;
 
 pub use config::{Config, Rate, Rates, TlsFiles};
+pub use credentials::e2b_key;
 pub use dialects::daytona::Images;
+pub use dialects::e2b::Settings as E2bSettings;
 pub use error::{Error, Result};
 pub use listen::Address;
 
@@ -149,6 +152,7 @@ async fn keep_house(app: &App, tls: Option<&Tls>) {
         app.pool.prune();
         app.limits.prune();
         app.audit.prune();
+        app.e2b.prune();
         metrics::upkeep();
     }
 }

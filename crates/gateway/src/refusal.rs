@@ -120,6 +120,14 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// A problem that another part of ours has told already.
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        let retry_after = problem.retry.then_some(RETRY);
+        Self { problem: Box::new(problem), retry_after, location: None }
+    }
+}
+
 impl From<hotdesk_fleet::Error> for Refusal {
     fn from(error: hotdesk_fleet::Error) -> Self {
         use hotdesk_fleet::Error as E;

@@ -148,15 +148,20 @@ async fn delete(State(app): State<App>, caller: Caller, Path(id): Path<String>) 
 
 /// What stands before the paths of addresses that we hand out. The key is in it where the client had it there.
 fn base(app: &App, caller: &Caller) -> String {
-    let key = match caller.place {
-        Place::Header => String::new(),
-        Place::Address => format!("/k/{}", caller.secret.reveal()),
-    };
+    let base = base_without_key(app, caller);
+    match caller.place {
+        Place::Header => base,
+        Place::Address => format!("{base}/k/{}", caller.secret.reveal()),
+    }
+}
+
+/// The same for those who get a key of their own.
+pub(crate) fn base_without_key(app: &App, caller: &Caller) -> String {
     match &app.public {
-        Some(public) => format!("{}://{}{}{key}", if public.https { "https" } else { "http" }, public.host, public.path),
+        Some(public) => format!("{}://{}{}", if public.https { "https" } else { "http" }, public.host, public.path),
         None => {
             let scheme = if caller.peer.tls { "https" } else { "http" };
-            format!("{scheme}://{}{key}", caller.host.as_deref().unwrap_or("localhost"))
+            format!("{scheme}://{}", caller.host.as_deref().unwrap_or("localhost"))
         }
     }
 }

@@ -66,6 +66,7 @@ pub(crate) async fn build(job: &mut Job<'_>, stage: &(dyn Fn(&str) + Send + Sync
     job.python = python::fetch(job, stage).await?;
     let finish = finish::write(job)?;
     bootstrap::run(job, &path, &finish, stage).await?;
+    finish::settle(&path);
     stage("writing the lock file");
     let status = path.join("var/lib/dpkg/status");
     let status = std::fs::read_to_string(&status).map_err(|e| Error::Failed(format!("{}: {e}", status.display())))?;

@@ -19,7 +19,15 @@ pub(crate) fn inputs(template: &Template, suite: &str, prescribed: Option<&str>)
     part("architecture", std::env::consts::ARCH.as_bytes());
     part("suite", suite.as_bytes());
     // Description and ports change nothing in the tree.
-    let plain = Template { description: String::new(), extends: None, ports: Vec::new(), resources: None, ..template.clone() };
+    let plain = Template {
+        description: String::new(),
+        extends: None,
+        ports: Vec::new(),
+        resources: None,
+        root: false,
+        keep_tmp: false,
+        ..template.clone()
+    };
     part("template", serde_json::to_vec(&plain).unwrap_or_default().as_slice());
     for file in &template.files {
         part(&file.path, file.bytes());

@@ -10,6 +10,7 @@
 //!   IMAGES/inputs/INPUTS         the DIGEST that was built from these inputs: how a look-up is cheap
 //!   IMAGES/disks/DIGEST/         a tree as a bootable disk, with its kernel (see `DiskInfo`)
 //!   IMAGES/debs/                 downloaded packages, for the next build
+//!   IMAGES/oci/                  layers of OCI images (see [`oci`])
 //!   IMAGES/work/                 builds under way; what a dead one left there is removed at the next open
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod disk;
 mod error;
 mod golden;
 mod library;
+pub mod oci;
 mod packages;
 mod settings;
 mod template;

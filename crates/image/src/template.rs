@@ -87,6 +87,12 @@ pub struct Template {
     /// What a desk of this template needs to be comfortable; a request's own wish wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+    /// Programs may become root of the desk (`sudo`). Without it nothing in a desk can.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub root: bool,
+    /// What is in `/tmp` outlives a stop of the desk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_tmp: bool,
     /// What must succeed in the built tree; a build whose checks fail is no build.
     #[serde(default)]
     pub checks: Vec<Check>,
@@ -104,6 +110,9 @@ pub struct File {
     /// A file beside the template, by a path relative to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Where it leads, if it is a symlink; instead of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// Octal.
     #[serde(default = "default_mode")]
     pub mode: String,

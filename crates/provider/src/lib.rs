@@ -8,6 +8,7 @@ pub mod docker;
 pub mod door;
 pub mod error;
 pub mod local;
+pub mod qemu;
 
 pub use door::{Address, Door};
 pub use error::{Error, Result};
@@ -68,6 +69,9 @@ pub struct VolumePlace {
     pub read_only: bool,
     /// Only this directory of the volume.
     pub subpath: Option<String>,
+    /// The bucket that is mounted on the directory; the fleet sees to it.
+    #[serde(default)]
+    pub source: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

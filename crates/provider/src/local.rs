@@ -9,25 +9,26 @@
 //! so a helper that outlives its orchestrator is waited for.
 
 mod archive;
-mod cgroup;
+pub(crate) mod cgroup;
 mod check;
 mod criu;
 mod desk;
-mod directory;
+pub(crate) mod directory;
 mod disk;
 mod ending;
 mod helper;
 mod ids;
 mod layers;
-mod lock;
-mod network;
-mod process;
+pub(crate) mod lock;
+pub(crate) mod network;
+pub(crate) mod process;
 pub mod sandbox;
 mod shifted;
 mod tree;
 
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use async_trait::async_trait;
+pub(crate) use desk::image_error;
 use directory::Directory;
 use hotdesk_api::fleet::Capabilities;
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,7 @@ impl Local {
 }
 
 /// Names that become parts of paths.
-fn check_name(id: &str) -> Result<()> {
+pub(crate) fn check_name(id: &str) -> Result<()> {
     let good = !id.is_empty()
         && id.len() <= 40
         && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')

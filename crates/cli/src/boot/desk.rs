@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Where the desk says that it is ready.
 const NOTIFY: &str = "/run/hotdesk/notify";
 const TOKEN: &str = "/run/hotdesk/token";
+/// QEMU's `-fw_cfg name=opt/hotdesk/settings,…`: the desk's settings, as TOML.
+const OWN_SETTINGS: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/hotdesk/settings/raw";
+const LARGEST_SETTINGS: usize = 1 << 20;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games";
 /// A desk that shall end gets so long.
 const GRACE: Duration = Duration::from_secs(5);
@@ -109,6 +112,17 @@ fn become_user(command: &mut Command, settings: &Settings) {
     };
     // SAFETY: between fork and exec only system calls are made; the list of groups was made before.
     unsafe { command.pre_exec(started) };
+}
+
+/// The settings of this one desk, from whoever started the machine; they take the place of those on the disk.
+pub(super) fn own_settings(uid: u32) -> Option<std::path::PathBuf> {
+    let text = std::fs::read(OWN_SETTINGS).ok().filter(|text| !text.is_empty() && text.len() <= LARGEST_SETTINGS)?;
+    let path = std::path::PathBuf::from("/run/hotdesk/own.toml");
+    let _ = std::fs::remove_file(&path);
+    let file = std::fs::File::options().create_new(true).write(true).mode(0o400).open(&path).ok()?;
+    std::io::Write::write_all(&mut &file, &text).ok()?;
+    chown(&path, Some(uid), Some(uid)).ok()?;
+    Some(path)
 }
 
 fn write_token(token: &str, uid: u32) -> std::io::Result<()> {

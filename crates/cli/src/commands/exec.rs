@@ -77,7 +77,7 @@ async fn exec(args: ExecArgs) -> Outcome {
         return out::json(&desk.run(&what).await?);
     }
     let input = args.interactive || (!args.no_stdin && !std::io::stdin().is_terminal());
-    let what = StartProcess { argv: Some(args.command), env, cwd: args.cwd, timeout_ms, merge_stderr: false, shell: None };
+    let what = StartProcess { argv: Some(args.command), env, cwd: args.cwd, timeout_ms, ..StartProcess::default() };
     relay(&client, &desk, &what, input).await
 }
 

@@ -121,13 +121,13 @@ async fn serve(args: ServeArgs) -> Outcome {
 }
 
 async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
-    let Settings { fleet: config, mut gateway, local, kinds, images } = settings;
+    let Settings { fleet: config, mut gateway, local, qemu, kinds, images } = settings;
     let data = config.data.clone();
     let name = announce::fleet_name(&data)?;
     let library = Library::open(&images)
         .map_err(|e| Failure::local(e.to_string()).during(format!("the templates in {} can't be used", images.display())))?;
     let library = Arc::new(library.with_templates(data.join("templates")));
-    let providers = providers::open(&kinds, &name, &data, &library, local).await?;
+    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
     one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;
@@ -168,7 +168,7 @@ async fn one_fleet(store: &dyn store::Store, name: &str, data: &Path) -> Outcome
 }
 
 /// Told at the first SIGTERM or SIGINT; a second one ends us at once, which desks survive.
-fn stop_signals() -> Outcome<CancellationToken> {
+pub(crate) fn stop_signals() -> Outcome<CancellationToken> {
     let failed = |e: std::io::Error| Failure::local(format!("signals can't be handled: {e}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -183,7 +183,7 @@ fn stop_signals() -> Outcome<CancellationToken> {
             if told.is_cancelled() {
                 std::process::exit(Exit::Signal(number).code().into());
             }
-            tracing::info!("asked to stop; desks keep running");
+            tracing::info!("asked to stop");
             told.cancel();
         }
     });

@@ -51,7 +51,7 @@ pub(crate) async fn converse(
         }
     }
     let (cols, rows) = size().unzip();
-    let terminal = desk.terminal(&OpenTerminal { name: None, argv, env, cwd, cols, rows }).await?;
+    let terminal = desk.terminal(&OpenTerminal { argv, env, cwd, cols, rows, ..OpenTerminal::default() }).await?;
     let (number, mut keyboard, mut screen) = (terminal.info.id, terminal.keyboard, terminal.screen);
     // Without a terminal on our side (a script) keys are handed on as they come.
     let raw = if std::io::stdin().is_terminal() {

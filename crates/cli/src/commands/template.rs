@@ -4,6 +4,7 @@
 
 mod check;
 mod disk;
+pub(crate) mod oci;
 
 use crate::exit::{Exit, print};
 use crate::failure::{Failure, Outcome};
@@ -29,6 +30,8 @@ pub(crate) enum TemplateCommand {
     Build(BuildArgs),
     /// Try a template out: make a desk of it and run its checks there
     Check(check::CheckArgs),
+    /// Push a template to a registry, as an OCI image
+    Push(oci::PushArgs),
     /// Remove what was built of a template
     Rm(RmArgs),
 }
@@ -87,6 +90,9 @@ pub(crate) struct BuildArgs {
     #[command(flatten)]
     disk: disk::DiskArgs,
 
+    #[command(flatten)]
+    oci: oci::PackArgs,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -118,6 +124,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Show(args) => show(&args),
             TemplateCommand::Build(args) => build(args).await,
             TemplateCommand::Check(args) => check::run(args).await,
+            TemplateCommand::Push(args) => oci::push(args).await,
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
                 library.template(&args.name).map_err(|e| told(&e))?;
@@ -129,7 +136,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
     })
 }
 
-fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
+pub(crate) fn library(place: &Place, data: Option<&std::path::Path>) -> Outcome<Library> {
     let library = Library::open(places::images(place.images.as_deref())).map_err(|e| told(&e))?;
     Ok(library.with_templates(places::data(data).join("templates")))
 }
@@ -152,7 +159,7 @@ fn write_lock(library: &Library, args: &BuildArgs) -> Outcome<()> {
     std::fs::write(file, lock.to_string()).map_err(|e| Failure::local(format!("{}: {e}", file.display())))
 }
 
-fn told(error: &hotdesk_image::Error) -> Failure {
+pub(crate) fn told(error: &hotdesk_image::Error) -> Failure {
     use hotdesk_image::Error;
     let exit = match error {
         Error::Unknown { .. } => Exit::NotFound,
@@ -218,6 +225,12 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 async fn build(args: BuildArgs) -> Outcome {
+    if args.disk.is_oci() {
+        return oci::build(args).await;
+    }
+    if args.oci.is_said() {
+        return Err(Failure::usage("--layer-max and --compression are for OCI images").hint("add --as oci"));
+    }
     if args.disk.wanted()? {
         return disk::build(args).await;
     }
@@ -273,14 +286,19 @@ pub(crate) async fn build_by(client: &Client, name: &str, quiet: bool) -> Outcom
 }
 
 /// The progress of a build: its stage, and a bar while the stage can be counted.
-struct Building(Waiting);
+pub(crate) struct Building(Waiting);
 
 impl Building {
     fn new(name: &str, quiet: bool) -> Self {
-        Self(Waiting::steps(&format!("building {name}"), quiet))
+        Self::named(&format!("building {name}"), quiet)
     }
 
-    fn stage(&self, stage: &str) {
+    /// The same for something else.
+    pub(crate) fn named(what: &str, quiet: bool) -> Self {
+        Self(Waiting::steps(what, quiet))
+    }
+
+    pub(crate) fn stage(&self, stage: &str) {
         self.0.share(hotdesk_image::share(stage));
         self.0.stage(stage);
     }

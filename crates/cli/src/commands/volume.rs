@@ -34,6 +34,10 @@ pub(crate) struct NewArgs {
     /// Its name, unique in its project
     name: String,
 
+    /// The bucket that holds its files: s3://BUCKET/PREFIX or gs://BUCKET/PREFIX [default: a directory of the fleet]
+    #[arg(long, value_name = "URL")]
+    source: Option<String>,
+
     /// Only one desk at a time may have it
     #[arg(long)]
     exclusive: bool,
@@ -84,7 +88,7 @@ async fn list(args: LsArgs) -> Outcome {
 }
 
 async fn new(args: NewArgs) -> Outcome {
-    let new = NewVolume { name: args.name, project: args.project, source: None, exclusive: args.exclusive };
+    let new = NewVolume { name: args.name, project: args.project, source: args.source, exclusive: args.exclusive };
     let volume = args.reach.client()?.create_volume(&new).await?;
     if args.json {
         return out::json(&volume);

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
-/// Jobs that run at a time. Each has two pipes and up to `OUTPUT` bytes.
-pub const RUNNING_LIMIT: usize = 128;
+/// Jobs that run at a time, more than programs of agents ever start at once. Each has two pipes and up to `OUTPUT` bytes.
+pub const RUNNING_LIMIT: usize = 1024;
 /// Jobs whose end is remembered; the oldest are forgotten.
 pub const ENDED_LIMIT: usize = 64;
 /// Output that is kept of each job.
@@ -26,9 +26,18 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Clone, Default)]
 pub struct Jobs(Arc<Mutex<BTreeMap<u64, Arc<Job>>>>);
 
+/// What a client said of a program, for lists.
+#[derive(Debug, Clone, Default)]
+pub struct Noted {
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    pub tag: Option<String>,
+}
+
 /// One program in the background.
 pub struct Job {
     process: Process,
+    noted: Noted,
     mark: Mark,
     /// What it printed.
     pub output: Tape,
@@ -38,18 +47,35 @@ pub struct Job {
 }
 
 impl Jobs {
-    pub async fn start(&self, engine: &Processes, mut command: Command) -> Result<Arc<Job>> {
+    pub async fn start(&self, engine: &Processes, command: Command) -> Result<Arc<Job>> {
+        self.start_with(engine, command, None, false).await
+    }
+
+    /// With the client's name for it; with `patient`, it waits for whoever reads its output.
+    pub async fn start_with(
+        &self,
+        engine: &Processes,
+        mut command: Command,
+        tag: Option<String>,
+        patient: bool,
+    ) -> Result<Arc<Job>> {
         if self.table().values().filter(|job| job.end.get().is_none()).count() >= RUNNING_LIMIT {
             return Err(Error::TooMany { what: "programs in the background", limit: RUNNING_LIMIT });
         }
+        let noted = Noted {
+            env: command.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect(),
+            cwd: command.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
+            tag,
+        };
         let mark = Mark::new();
         let (name, value) = mark.variable();
         command.env.insert(name, Some(value));
         let running = engine.start(command).await?;
         let job = Arc::new(Job {
             process: running.process,
+            noted,
             mark,
-            output: Tape::new(OUTPUT),
+            output: if patient { Tape::patient(OUTPUT) } else { Tape::new(OUTPUT) },
             stdin: tokio::sync::Mutex::new(running.stdin),
             end: OnceLock::new(),
             ended: watch::channel(false).0,
@@ -59,8 +85,8 @@ impl Jobs {
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 match event {
-                    Event::Stdout(data) => watched.output.write(Source::Stdout, &data),
-                    Event::Stderr(data) => watched.output.write(Source::Stderr, &data),
+                    Event::Stdout(data) => watched.output.write_with_patience(Source::Stdout, &data).await,
+                    Event::Stderr(data) => watched.output.write_with_patience(Source::Stderr, &data).await,
                     Event::Exit { status, timed_out } => watched.finish(exit(status, timed_out)),
                 }
             }
@@ -112,6 +138,9 @@ impl Job {
             started_ms: milliseconds(info.started),
             ended_ms: end.map(|(_, when)| milliseconds(*when)),
             output_bytes: self.output.written(),
+            env: self.noted.env.clone(),
+            cwd: self.noted.cwd.clone(),
+            tag: self.noted.tag.clone(),
         }
     }
 

@@ -1,17 +1,22 @@
 //! Output that is kept for a while: written once, read by any number of clients, each at its own pace.
 //!
 //! Nobody waits for a reader: a writer that is faster than it overwrites the oldest bytes, and the
-//! reader is told how many it missed. So neither slow nor stopped readers cost memory.
+//! reader is told how many it missed. So neither slow nor stopped readers cost memory. A patient tape's writer
+//! waits for those who read it, and overwrites only while nobody does.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The largest piece in which output is handed on.
 const PIECE: usize = 32 << 10;
 /// What a piece costs besides its bytes.
 const OVERHEAD: usize = 64;
+/// How long a patient tape's writer waits for the first reader.
+const FIRST_READER: Duration = Duration::from_secs(5);
 
 /// Where output came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,10 @@ struct Shared {
     kept: Mutex<Kept>,
     limit: usize,
     changed: watch::Sender<()>,
+    /// Until when the first reader is waited for; none: nobody is ever waited for.
+    patience: Option<Instant>,
+    /// Says that a reader came, went on or left.
+    read: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -38,6 +47,10 @@ struct Kept {
     cost: usize,
     end: u64,
     finished: bool,
+    /// Where each reader is, by its number.
+    readers: std::collections::BTreeMap<u64, u64>,
+    /// How many came so far.
+    came: u64,
 }
 
 struct Piece {
@@ -62,8 +75,37 @@ pub enum Next {
 impl Tape {
     /// A tape that keeps about `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        let shared = Shared { kept: Mutex::default(), limit, changed: watch::channel(()).0 };
-        Self { shared: Arc::new(shared) }
+        Self::with(limit, None)
+    }
+
+    /// The same, whose writer waits for its readers.
+    pub fn patient(limit: usize) -> Self {
+        Self::with(limit, Some(Instant::now() + FIRST_READER))
+    }
+
+    fn with(limit: usize, patience: Option<Instant>) -> Self {
+        let (changed, read) = (watch::channel(()).0, watch::channel(()).0);
+        Self { shared: Arc::new(Shared { kept: Mutex::default(), limit, changed, patience, read }) }
+    }
+
+    /// Writes when there is room: at once, but on a patient tape only when no reader would miss anything.
+    pub async fn write_with_patience(&self, source: Source, data: &[u8]) {
+        if let Some(first) = self.shared.patience {
+            let mut read = self.shared.read.subscribe();
+            loop {
+                read.borrow_and_update();
+                match self.shared.must_wait(data.len()) {
+                    Wait::No => break,
+                    Wait::ForReaders => drop(read.changed().await),
+                    Wait::ForTheFirst => {
+                        if Instant::now() >= first || tokio::time::timeout_at(first, read.changed()).await.is_err() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        self.write(source, data);
     }
 
     pub fn write(&self, source: Source, mut data: &[u8]) {
@@ -108,13 +150,46 @@ impl Tape {
 
     /// A reader that starts at the byte `from`, or at the oldest that is kept.
     pub fn read(&self, from: u64) -> Reader {
-        Reader { changed: self.shared.changed.subscribe(), shared: self.shared.clone(), offset: from }
+        let mut kept = self.shared.kept();
+        kept.came += 1;
+        let number = kept.came;
+        kept.readers.insert(number, from);
+        drop(kept);
+        self.shared.read.send_replace(());
+        Reader { changed: self.shared.changed.subscribe(), shared: self.shared.clone(), offset: from, number }
     }
 }
 
 impl Shared {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so many bytes more would overwrite what somebody has not read yet.
+    fn must_wait(&self, more: usize) -> Wait {
+        let kept = self.kept();
+        let slowest = kept.readers.values().min();
+        let unread = kept.end.saturating_sub(slowest.copied().unwrap_or(0));
+        match slowest {
+            _ if unread == 0 || usize::try_from(unread).unwrap_or(usize::MAX) + more <= self.limit / 2 => Wait::No,
+            Some(_) => Wait::ForReaders,
+            None if kept.came == 0 => Wait::ForTheFirst,
+            None => Wait::No,
+        }
+    }
+}
+
+/// What a patient writer waits for.
+enum Wait {
+    No,
+    ForReaders,
+    ForTheFirst,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.kept().readers.remove(&self.number);
+        self.shared.read.send_replace(());
     }
 }
 
@@ -123,6 +198,7 @@ pub struct Reader {
     shared: Arc<Shared>,
     changed: watch::Receiver<()>,
     offset: u64,
+    number: u64,
 }
 
 impl Reader {
@@ -143,6 +219,15 @@ impl Reader {
 
     /// What is there already.
     pub fn try_next(&mut self) -> Option<Next> {
+        let next = self.take();
+        if next.is_some() {
+            self.shared.kept().readers.insert(self.number, self.offset);
+            self.shared.read.send_replace(());
+        }
+        next
+    }
+
+    fn take(&mut self) -> Option<Next> {
         let kept = self.shared.kept();
         let first = kept.pieces.front()?.offset;
         if self.offset < first {
@@ -201,6 +286,29 @@ mod tests {
         tokio::task::yield_now().await;
         tape.finish();
         assert_eq!(waiting.await.unwrap(), (data(Stdout, 0, b"x"), None));
+    }
+
+    #[tokio::test]
+    async fn a_patient_writer_waits_for_its_readers_and_for_nobody_else() {
+        let tape = Tape::patient(100_000);
+        let mut reader = tape.read(0);
+        let writer = tape.clone();
+        let writing = tokio::spawn(async move {
+            for _ in 0..1000 {
+                writer.write_with_patience(Stdout, &[7; 1000]).await;
+            }
+            writer.finish();
+        });
+        let mut seen = 0;
+        while let Some(next) = reader.next().await {
+            let Next::Data { bytes, .. } = next else { panic!("something was lost") };
+            seen += bytes.len();
+        }
+        assert_eq!(seen, 1_000_000);
+        writing.await.unwrap();
+        drop(reader);
+        // Those who have left are not waited for.
+        tape.write_with_patience(Stdout, &[7; 1_000_000]).await;
     }
 
     #[tokio::test]

@@ -32,6 +32,9 @@ const FULL_COLOUR: u8 = 90;
 /// The largest side of a WebP picture.
 const WEBP_MOST: u32 = 16_383;
 
+/// The largest side of a picture that is stretched: what no screen of ours has, and no model looks at.
+const SIZE_MOST: u32 = 4096;
+
 /// Encodes, and remembers.
 pub(crate) struct Encoder {
     permits: Semaphore,
@@ -157,7 +160,16 @@ fn form_of(request: &ShotRequest, screen: Size) -> Result<(Form, Rect)> {
     };
     let factor = scale.min(most).min(1.0);
     let side = |pixels: u32| ((f64::from(pixels) * factor).round() as u32).clamp(1, pixels);
-    let size = (side(region.width), side(region.height));
+    let size = match request.size {
+        None => (side(region.width), side(region.height)),
+        Some(_) if request.scale.is_some() || request.max_width.is_some() => {
+            return Err(Error::Invalid("size stands alone, without scale and max_width".into()));
+        }
+        Some(Size { width: 1..=SIZE_MOST, height: 1..=SIZE_MOST }) => request.size.map_or((1, 1), |s| (s.width, s.height)),
+        Some(Size { width, height }) => {
+            return Err(Error::Invalid(format!("size is {width}x{height}, but each side must be from 1 to {SIZE_MOST}")));
+        }
+    };
     if request.format == Format::Webp && (size.0 > WEBP_MOST || size.1 > WEBP_MOST) {
         return Err(Error::Invalid(format!("a WebP picture can't be larger than {WEBP_MOST} pixels on a side")));
     }

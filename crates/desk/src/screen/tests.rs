@@ -153,6 +153,8 @@ async fn parts_sizes_and_formats() {
         (ShotRequest { max_width: Some(1000), ..hidden() }, (320, 240)),
         (ShotRequest { max_width: Some(200), scale: Some(0.25), ..hidden() }, (80, 60)),
         (ShotRequest { region: Some(part), max_width: Some(1), ..hidden() }, (1, 1)),
+        (ShotRequest { size: Some(Size { width: 160, height: 200 }), ..hidden() }, (160, 200)),
+        (ShotRequest { region: Some(part), size: Some(Size { width: 400, height: 300 }), ..hidden() }, (400, 300)),
         (ShotRequest { region: Some(Rect { x: 300, y: -10, width: 100, height: 20 }), ..hidden() }, (20, 10)),
     ] {
         let size = Size { width: size.0, height: size.1 };
@@ -174,6 +176,9 @@ async fn parts_sizes_and_formats() {
         ShotRequest { scale: Some(1.5), ..hidden() },
         ShotRequest { scale: Some(f32::NAN), ..hidden() },
         ShotRequest { max_width: Some(0), ..hidden() },
+        ShotRequest { size: Some(Size { width: 0, height: 5 }), ..hidden() },
+        ShotRequest { size: Some(Size { width: 5, height: 5000 }), ..hidden() },
+        ShotRequest { size: Some(Size { width: 5, height: 5 }), scale: Some(0.5), ..hidden() },
         ShotRequest { quality: Some(0), format: Format::Jpeg, ..hidden() },
         ShotRequest { quality: Some(101), format: Format::Jpeg, ..hidden() },
         ShotRequest { region: Some(Rect { x: 320, y: 0, width: 5, height: 5 }), ..hidden() },

@@ -45,7 +45,7 @@ impl Connections {
 
     /// Takes connections until `shutdown`.
     pub(super) async fn accept(self, listener: Listener, shutdown: CancellationToken) {
-        let reach = listener.address().reach();
+        let reach = listener.reach();
         loop {
             let stream = tokio::select! {
                 _ = shutdown.cancelled() => return,

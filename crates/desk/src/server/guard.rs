@@ -3,6 +3,8 @@
 //! | listens on  | token                        | browsers                                      |
 //! |-------------|------------------------------|-----------------------------------------------|
 //! | Unix socket | if one is set                | can't reach it                                |
+//! | the desk's  | none: only its own programs  | can't reach it                                |
+//! | own socket  | can open it                  |                                               |
 //! | loopback    | if one is set                | only pages of the desk itself                 |
 //! | network     | always; made if none is set  | any page that knows the token                 |
 //! | `--open`    | none                         | any                                           |
@@ -83,6 +85,9 @@ impl Guard {
             return Ok(());
         }
         let reach = request.extensions().get().copied().unwrap_or(self.reach);
+        if reach == Reach::Desk {
+            return Ok(());
+        }
         if let Some(token) = self.freeze.token().as_ref().or(self.token.as_ref()) {
             return match given_token(request.headers(), request.uri()) {
                 Some(given) if token.is(&given) => Ok(()),
@@ -91,7 +96,7 @@ impl Guard {
             };
         }
         match reach {
-            Reach::File => Ok(()),
+            Reach::Desk | Reach::File => Ok(()),
             Reach::Machine => self.is_no_foreign_page(request),
             Reach::Network => Err(Error::Unauthorized("the desk has no token yet, so nobody can ask from the network".into())),
         }

@@ -19,6 +19,8 @@ pub enum Address {
 /// From where a listener can be reached, which decides how requests are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
+    /// By programs of the desk itself, who may do all that anyway.
+    Desk,
     /// By whoever may open the socket's file.
     File,
     /// By every program of this machine, web pages in its browsers included.
@@ -79,6 +81,7 @@ impl fmt::Display for Address {
 pub struct Listener {
     address: Address,
     socket: Socket,
+    reach: Reach,
 }
 
 enum Socket {
@@ -105,24 +108,42 @@ impl Listener {
             Address::Tcp(wanted) => {
                 let socket = TcpListener::bind(wanted).await.map_err(failed)?;
                 let address = Address::Tcp(socket.local_addr().map_err(failed)?);
-                Ok(Self { address, socket: Socket::Tcp(socket) })
+                Ok(Self { reach: address.reach(), address, socket: Socket::Tcp(socket) })
             }
             Address::Unix(path) => {
                 if let Some(socket) = handed_over(path) {
                     let socket = UnixListener::from_std(socket).map_err(failed)?;
-                    return Ok(Self { address: address.clone(), socket: Socket::Unix(socket) });
+                    return Ok(Self { address: address.clone(), socket: Socket::Unix(socket), reach: Reach::File });
                 }
                 remove_dead_socket(path).map_err(failed)?;
                 let socket = UnixListener::bind(path).map_err(failed)?;
                 // The file is the only guard of this address.
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-                Ok(Self { address: address.clone(), socket: Socket::Unix(socket) })
+                Ok(Self { address: address.clone(), socket: Socket::Unix(socket), reach: Reach::File })
             }
         }
     }
 
+    /// A socket for the programs of the desk: whoever may open its file needs no token.
+    pub async fn bind_for_programs(path: &Path) -> Result<Self> {
+        let mut listener = Self::bind(&Address::Unix(path.into())).await?;
+        listener.reach = Reach::Desk;
+        Ok(listener)
+    }
+
+    /// A socket that somebody else has opened.
+    pub fn given(socket: std::os::unix::net::UnixListener) -> std::io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let path = socket.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { address: Address::Unix(path), socket: Socket::Unix(UnixListener::from_std(socket)?), reach: Reach::Desk })
+    }
+
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    pub(super) fn reach(&self) -> Reach {
+        self.reach
     }
 
     pub(super) async fn accept(&self) -> std::io::Result<Stream> {

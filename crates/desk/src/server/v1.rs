@@ -14,6 +14,7 @@ pub mod recording;
 pub mod screen;
 pub mod shells;
 pub mod terminals;
+pub mod users;
 pub mod view;
 pub mod windows;
 
@@ -47,6 +48,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(screen::router())
         .merge(shells::router())
         .merge(terminals::router())
+        .merge(users::router())
         .merge(view::router())
         .merge(windows::router())
 }

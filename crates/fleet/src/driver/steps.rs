@@ -148,6 +148,9 @@ async fn patiently(engine: &Arc<Engine>, entry: &Entry, record: &Arc<Record>, pr
 async fn once(engine: &Arc<Engine>, record: &Arc<Record>, progress: &Progress) -> Result<Gain> {
     let provider = engine.providers.choose(Some(&record.provider))?;
     let (id, spec) = (&record.id, &record.spec);
+    if matches!(record.state, State::Creating | State::Starting | State::Resetting) {
+        engine.mount_sources(&spec.volumes).await?;
+    }
     Ok(match record.state {
         State::Creating => {
             if spec.snapshot.is_none() && !engine.providers.is_prepared(&record.provider, &spec.template) {

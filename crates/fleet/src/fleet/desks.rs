@@ -22,6 +22,8 @@ const STEP_WAIT: Duration = Duration::from_secs(60);
 /// What a provider is asked about a desk while a client waits.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 const MOST_LABELS: usize = 64;
+/// Ten years.
+const LONGEST_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Fleet {
     /// Waits until the desk has left every state between, at most `limit`; then as it is.
@@ -121,7 +123,7 @@ impl Fleet {
 
     /// Moves the end of its life to `by` from now, or sets one; never to an earlier time. Counts as a sign of work.
     pub async fn extend(&self, who: &Who, id: &str, by: Duration) -> Result<Desk> {
-        if by.is_zero() || by > Duration::from_secs(10 * 365 * 24 * 3600) {
+        if by.is_zero() || by > LONGEST_LIFE {
             return Err(Error::Invalid("a life is extended by 1 second to 10 years".into()));
         }
         let entry = self.find(who, id, Deed::Change)?;
@@ -134,6 +136,27 @@ impl Fleet {
                     alive(r)?;
                     r.expires_ms = Some(r.expires_ms.unwrap_or(0).max(now.saturating_add(ms(by))));
                     r.active_ms = r.active_ms.max(now);
+                    Ok(Some(Note::of("extended", &name)))
+                };
+                engine.change(&id, change).await
+            })
+            .await?;
+        Ok(self.engine.shown(&entry))
+    }
+
+    /// Sets the end of its life to so long from now, earlier or later than it was; none: it has no end.
+    pub async fn set_end(&self, who: &Who, id: &str, after: Option<Duration>) -> Result<Desk> {
+        if after.is_some_and(|after| after > LONGEST_LIFE) {
+            return Err(Error::Invalid("a life ends after 10 years at the latest".into()));
+        }
+        let entry = self.find(who, id, Deed::Change)?;
+        let (engine, name, id) = (Arc::clone(&self.engine), who.name.clone(), entry.id.clone());
+        let now = self.engine.clock.now_ms();
+        self.engine
+            .detached(async move {
+                let change = |r: &mut Record| {
+                    alive(r)?;
+                    r.expires_ms = after.map(|after| now.saturating_add(ms(after)));
                     Ok(Some(Note::of("extended", &name)))
                 };
                 engine.change(&id, change).await

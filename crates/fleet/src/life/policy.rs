@@ -123,10 +123,18 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
     if record.pool.is_some() {
         return None;
     }
-    if record.expires_ms.is_some_and(|end| now >= end) && !matches!(record.state, State::Deleting | State::Deleted) {
-        return Some((Intent::Delete, "its time to live is over".into()));
-    }
     let policy = record.policy;
+    if record.expires_ms.is_some_and(|end| now >= end) {
+        let intent = match record.state {
+            State::Deleting | State::Deleted => None,
+            State::Running if policy.end_stops => Some(Intent::Stop),
+            _ if policy.end_stops => None,
+            _ => Some(Intent::Delete),
+        };
+        if let Some(intent) = intent {
+            return Some((intent, "its time to live is over".into()));
+        }
+    }
     let rested = now - record.changed_ms;
     match record.state {
         State::Running if policy.auto_stop_s > 0 => idle(engine, entry, &record).await,
@@ -179,6 +187,10 @@ async fn enact(engine: &Arc<Engine>, entry: &Entry, intent: Intent, reason: &str
             let Next::To(to) = state::next(r.state, intent)? else { return Ok(None) };
             r.state = to;
             r.reason = reason.into();
+            // A desk that was stopped by its end has none until somebody sets another.
+            if intent == Intent::Stop && r.policy.end_stops {
+                r.expires_ms = None;
+            }
             Ok(Some(Note::state("policy")))
         })
         .await;

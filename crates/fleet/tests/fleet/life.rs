@@ -96,7 +96,7 @@ async fn a_restart_stops_no_working_desk() {
 async fn stopped_desks_are_deleted_by_age() {
     let world = World::new();
     let fleet = world.open().await;
-    let never = Policy { auto_stop_s: 60, auto_archive_s: 0, auto_delete_s: 0, ttl_s: 0 };
+    let never = Policy { auto_stop_s: 60, auto_archive_s: 0, auto_delete_s: 0, ttl_s: 0, end_stops: false };
     let kept = make(&fleet, policy(never)).await;
     let deleted = make(&fleet, policy(Policy { auto_delete_s: DAY, ..never })).await;
     tokio::time::sleep(seconds(DAY - 3600)).await;

@@ -63,9 +63,11 @@ async fn what_can_not_be_is_refused_before_anything_is_spent() {
         assert!(matches!(fleet.create(&p, with("one", at), None).await, Err(Error::Invalid(_))), "{at}");
     }
     assert!(matches!(fleet.create(&p, with("none", "/vm"), None).await, Err(Error::NotFound { .. })));
-    for wrong in [new(""), new("v-abc"), new("../x"), NewVolume { source: Some("s3://bucket/x".into()), ..new("x") }] {
-        assert!(matches!(fleet.create_volume(&p, wrong).await, Err(Error::Invalid(_))));
+    for wrong in [new(""), new("v-abc"), new("../x"), NewVolume { source: Some("file:///etc".into()), ..new("x") }] {
+        assert!(matches!(fleet.create_volume(&admin(), wrong).await, Err(Error::Invalid(_))));
     }
+    let bucket = NewVolume { source: Some("s3://bucket/x".into()), ..new("x") };
+    assert!(matches!(fleet.create_volume(&p, bucket).await, Err(Error::Denied(_))), "a bucket is the fleet's to give");
     assert!(world.reality.things().is_empty());
     // Many want the one that is for one; one gets it.
     let all = (0..8).map(|_| fleet.create(&p, with("one", "/vm"), None));

@@ -87,7 +87,8 @@ fn desk_port_http() {}
 /// The desk's OSWorld dialect
 ///
 /// `http://HOST:PORT/osworld/{id}` is an OSWorld base URL, and so is `http://HOST:PORT/k/KEY/osworld/{id}` for clients that send
-/// no headers.
+/// no headers. `HOST:PORT/k/KEY/osworld/{id}` can stand where OSWorld's client wants `vm_ip`: the port that it puts behind it leads
+/// to that port of the desk, and 5000 to its OSWorld dialect.
 #[utoipa::path(method(get, post), path = "/osworld/{id}/{path}", tag = "desk", params(
     ("id" = String, Path, description = "Id or name of the desk"),
     ("path" = String, Path, description = "`screenshot`, `execute`, `setup/launch`, …"),

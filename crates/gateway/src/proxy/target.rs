@@ -5,6 +5,9 @@ use crate::refusal::{Refusal, Result};
 /// What only whoever keeps a desk may ask of it: it would lose its callers, and we the desk.
 const KEEPERS: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
 
+/// Where OSWorld's server listens in its own machines.
+const OSWORLD_PORT: &str = "5000";
+
 /// A place in a desk, with the rest of the address as the client wrote it (nothing decoded, so nothing can change its meaning).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -34,7 +37,8 @@ impl Target {
         } else {
             let rest = path.strip_prefix("/osworld/").ok_or_else(nowhere)?;
             let (desk, rest) = rest.split_once('/').unwrap_or((rest, ""));
-            (desk, None, format!("/{rest}"))
+            let (desk, port) = numbered(desk);
+            (desk, port.filter(|port| *port != OSWORLD_PORT), format!("/{rest}"))
         };
         let port = port.map(|port| match port.parse::<u16>() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
@@ -50,6 +54,14 @@ impl Target {
             None => path,
         };
         Ok((decoded(desk)?, Self { port: port.transpose()?, path, base: None }))
+    }
+}
+
+/// OSWorld's client writes `http://{vm_ip}:{port}/…`, whatever its `vm_ip` is: with a path there, the port ends up behind the desk.
+fn numbered(desk: &str) -> (&str, Option<&str>) {
+    match desk.rsplit_once(':') {
+        Some((desk, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => (desk, Some(port)),
+        _ => (desk, None),
     }
 }
 
@@ -104,6 +116,8 @@ mod tests {
             ("/osworld/d-1", None, "d-1", None, "/"),
             ("/osworld/d-1/", None, "d-1", None, "/"),
             ("/osworld/d-1/setup/launch", None, "d-1", None, "/setup/launch"),
+            ("/osworld/d-1:5000/screenshot", None, "d-1", None, "/screenshot"),
+            ("/osworld/d-1:9222/json/version", Some("a"), "d-1", Some(9222), "/json/version?a"),
         ] {
             assert_eq!(
                 Target::read(path, query).unwrap(),
@@ -111,8 +125,13 @@ mod tests {
                 "{path}"
             );
         }
-        for path in ["/v1/desks/d-1/ports/0/", "/v1/desks/d-1/ports/70000/", "/v1/desks/d-1/ports/+80/", "/v1/desks/d-1/ports//x"]
-        {
+        for path in [
+            "/osworld/d-1:70000/x",
+            "/v1/desks/d-1/ports/0/",
+            "/v1/desks/d-1/ports/70000/",
+            "/v1/desks/d-1/ports/+80/",
+            "/v1/desks/d-1/ports//x",
+        ] {
             assert_eq!(Target::read(path, None).unwrap_err().problem.status, 400, "{path}");
         }
         for path in ["/v1/desks/%ff/x", "/v1/desks/%0/x", "/v1/desks/a%00/x", "/v1/desks/x"] {

@@ -5,6 +5,7 @@
 use super::Job;
 use crate::template::Owner;
 use crate::{DESK_SETTINGS, Error, Result};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::SystemTime;
@@ -104,6 +105,15 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
     let home = format!("{}/", template.user.home());
     let mut own = String::new();
     for (number, file) in template.files.iter().enumerate() {
+        if let Some(to) = &file.link {
+            let _ = writeln!(
+                script,
+                "mkdir -p \"$(dirname \"$tree\"{0})\" && ln -sfn {1} \"$tree\"{0}",
+                quote(&file.path),
+                quote(to)
+            );
+            continue;
+        }
         let path = files.join(number.to_string());
         std::fs::write(&path, file.bytes()).map_err(|e| fail(&path, e))?;
         let _ = writeln!(script, "put {number} {:o} {}", file.mode_bits(), quote(&file.path));
@@ -142,6 +152,23 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
     }
     script.push_str(END);
     Ok(script)
+}
+
+/// Where times are still those of the build: mmdebstrap cleans up after the script, and keeps the nodes of `/dev` to itself until
+/// its end.
+const UNSETTLED: [&str; 7] = ["", "dev", "proc", "sys", "tmp", "usr/sbin", "etc/apt/apt.conf.d"];
+
+/// Settles them, so that two builds are equal. One that can't be is no reason to fail.
+pub(super) fn settle(tree: &Path) {
+    let nodes = std::fs::read_dir(tree.join("dev")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let time = Timespec { tv_sec: EPOCH as i64, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    // The nodes first: they are in a directory that is settled after them.
+    for path in nodes.chain(UNSETTLED.iter().map(|place| tree.join(place))) {
+        if let Err(e) = rustix::fs::utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW) {
+            tracing::debug!(path = %path.display(), error = %e, "a time stays as it is");
+        }
+    }
 }
 
 /// One word for the shell.

@@ -75,16 +75,6 @@ fn script(tree: &Path, extras: &[Extra], home: Option<&Home<'_>>) -> Result<Stri
             let _ = writeln!(script, "sif {} {name} {value}", extra.path);
         }
     }
-    // Where others' file systems are mounted, a build can't settle times: these are still those of the build.
-    let mut unsettled = vec!["/".to_owned()];
-    for place in ["dev", "proc", "sys"] {
-        for path in below(&tree.join(place)).into_iter().filter(|path| path.symlink_metadata().is_ok()) {
-            unsettled.push(quote(&Path::new("/").join(path.strip_prefix(tree).unwrap_or(&path)))?);
-        }
-    }
-    for path in unsettled {
-        let _ = writeln!(script, "sif {path} mtime @{}", super::EPOCH);
-    }
     let Some(home) = home else { return Ok(script) };
     for path in below(&tree.join(home.path.trim_start_matches('/'))) {
         let inside = quote(&Path::new("/").join(path.strip_prefix(tree).unwrap_or(&path)))?;

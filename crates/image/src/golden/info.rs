@@ -9,11 +9,10 @@ pub(super) const BOOT_SETTINGS: &str = "/etc/hotdesk/boot.toml";
 
 /// The kernel's command line on the disk: the root by its label, whatever the disk is called; messages on the serial
 /// console; after a crash of the kernel it starts again.
-pub(super) const COMMAND_LINE: &str = "root=LABEL=hotdesk rw console=tty0 console=ttyS0 quiet panic=10";
+pub(super) const COMMAND_LINE: &str = "root=LABEL=hotdesk rw console=tty0 console=ttyS0,115200 quiet panic=10";
 /// The same for a kernel that QEMU loads. The network is that of QEMU's user mode, so nobody has to be asked for an
 /// address; protection of processes against each other inside one desk is not worth its time under emulation.
-pub(super) const DIRECT_COMMAND_LINE: &str =
-    "root=/dev/vda1 rw console=ttyS0 quiet panic=-1 mitigations=off no_timer_check hotdesk.net=10.0.2.15/24,10.0.2.2,10.0.2.3";
+pub(super) const DIRECT_COMMAND_LINE: &str = "root=/dev/vda1 rw console=ttyS0,115200 quiet panic=-1 mitigations=off no_timer_check hotdesk.net=10.0.2.15/24,10.0.2.2,10.0.2.3";
 
 /// The port of the desk's server, on all addresses of the machine.
 const PORT: u16 = 5000;

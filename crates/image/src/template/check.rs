@@ -80,7 +80,7 @@ pub(super) fn template(template: &Template, file: &str) -> Checked {
         return Err("port 0 is no port".into());
     }
     if let Some(display) = &template.display
-        && !display.strip_prefix(':').is_some_and(|number| number.parse::<u16>().is_ok())
+        && display.strip_prefix(':').is_none_or(|number| number.parse::<u16>().is_err())
     {
         return Err(format!("`{display}` is not a display, such as `:0`"));
     }
@@ -101,8 +101,8 @@ fn file_entry(file: &super::File) -> Checked {
     if path.split('/').any(|part| part == ".." || part == ".") {
         return Err(format!("file `{path}`: the path must not contain `.` or `..`"));
     }
-    if file.content.is_some() == file.source.is_some() {
-        return Err(format!("file `{path}`: say either `content` or `source`"));
+    if [file.content.is_some(), file.source.is_some(), file.link.is_some()].into_iter().filter(|said| *said).count() != 1 {
+        return Err(format!("file `{path}`: say either `content` or `source` or `link`"));
     }
     if u32::from_str_radix(&file.mode, 8).is_ok_and(|mode| mode <= 0o7777) {
         return Ok(());

@@ -72,6 +72,8 @@ fn join_all(chain: Vec<Template>) -> Option<Template> {
         join(&mut whole.ports, next.ports);
         join(&mut whole.start, next.start);
         whole.resources = next.resources.or(whole.resources);
+        whole.root |= next.root;
+        whole.keep_tmp |= next.keep_tmp;
         whole.checks.extend(next.checks);
         whole
     })

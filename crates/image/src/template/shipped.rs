@@ -4,9 +4,12 @@
 pub(crate) const TEMPLATES: &[(&str, &str)] = &[
     ("bare", include_str!("../../../../templates/bare.toml")),
     ("base", include_str!("../../../../templates/base.toml")),
+    ("code", include_str!("../../../../templates/code.toml")),
+    ("desktop", include_str!("../../../../templates/desktop.toml")),
     ("office", include_str!("../../../../templates/office.toml")),
     ("openmanus", include_str!("../../../../templates/openmanus.toml")),
     ("osworld", include_str!("../../../../templates/osworld.toml")),
+    ("vm", include_str!("../../../../templates/vm.toml")),
 ];
 
 /// What lies beside them, by the names that they use as `source`.

@@ -139,6 +139,8 @@ impl Docker {
         )]);
         // Memory that is used as a disk counts as memory, so half of it leaves room for programs.
         let half = memory / 2;
+        // A template with a root keeps what containers have by default.
+        let root = self.context.images.template(&spec.template).is_ok_and(|template| template.root);
         let host = HostConfig {
             network_mode: Some(network.into()),
             port_bindings: spec.network.then_some(published),
@@ -151,8 +153,8 @@ impl Docker {
                 ("/tmp".into(), format!("rw,exec,nosuid,nodev,size={half},mode=1777")),
                 (format!("/run/user/{uid}"), format!("rw,nosuid,nodev,size={half},mode=0700,uid={uid},gid={uid}")),
             ])),
-            cap_drop: Some(vec!["ALL".into()]),
-            security_opt: Some(vec!["no-new-privileges".into()]),
+            cap_drop: (!root).then(|| vec!["ALL".into()]),
+            security_opt: (!root).then(|| vec!["no-new-privileges".into()]),
             restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
             ulimits: Some(vec![ResourcesUlimits { name: Some("core".into()), soft: Some(0), hard: Some(0) }]),
             log_config: Some(HostConfigLogConfig {

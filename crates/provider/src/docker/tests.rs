@@ -207,6 +207,7 @@ async fn volumes(docker: &Docker, data: &Path) {
         at: "/vm".into(),
         read_only: false,
         subpath: None,
+        source: None,
     };
     let mut first = spec("d-writer");
     first.volumes = vec![volume.clone()];

@@ -345,6 +345,8 @@ impl Inner {
 
     fn plan(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record) -> Result<Plan> {
         let layers = self.layer_paths(record)?;
+        // A template that is gone by now has no wishes any more.
+        let template = self.context.images.template(&record.template).ok();
         let home = "/home/user".to_owned();
         let mut env = std::collections::BTreeMap::from(
             [
@@ -386,6 +388,8 @@ impl Inner {
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
             volumes: spec.volumes.clone(),
+            root: template.as_ref().is_some_and(|template| template.root),
+            keep_tmp: template.as_ref().is_some_and(|template| template.keep_tmp),
             restore: None,
         })
     }
@@ -531,7 +535,7 @@ pub(super) fn unknown(id: &str) -> Error {
     Error::NotFound(format!("there is no desk `{id}` on this machine"))
 }
 
-pub(super) fn image_error(e: hotdesk_image::Error) -> Error {
+pub(crate) fn image_error(e: hotdesk_image::Error) -> Error {
     match e {
         hotdesk_image::Error::Full(text) => Error::Full(text),
         e @ (hotdesk_image::Error::Unknown { .. } | hotdesk_image::Error::NotBuilt { .. }) => Error::NotFound(e.to_string()),

@@ -26,6 +26,11 @@ pub(crate) struct Lock {
 impl Locks {
     /// Waits until nobody else changes the desk.
     pub(crate) async fn take(&self, directory: &Directory, id: &str) -> Result<Lock> {
+        self.take_file(directory.lock(id), id).await
+    }
+
+    /// The same with a lock file that lies elsewhere.
+    pub(crate) async fn take_file(&self, path: PathBuf, id: &str) -> Result<Lock> {
         let mutex = {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             tasks.retain(|_, mutex| mutex.strong_count() > 0);
@@ -37,7 +42,6 @@ impl Locks {
             })
         };
         let task = mutex.lock_owned().await;
-        let path = directory.lock(id);
         let file = match attempt(&path)? {
             Some(file) => file,
             None => {

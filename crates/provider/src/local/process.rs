@@ -87,6 +87,18 @@ pub(crate) fn used_in_namespace_of(init: &Process) -> Used {
     used
 }
 
+/// What one process uses. Memory that it shares with others counts by its share.
+pub(crate) fn used_by(process: &Process) -> Used {
+    let Some(stat) = Stat::read(process.pid).ok().filter(|stat| stat.started == process.started) else { return Used::default() };
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid)).unwrap_or_default();
+    let share = rollup.lines().find_map(|line| line.strip_prefix("Pss:")?.split_whitespace().next()?.parse::<u64>().ok());
+    Used {
+        cpu_s: stat.ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+        memory_bytes: share.map_or(stat.pages * rustix::param::page_size() as u64, |kib| kib << 10),
+        processes: 1,
+    }
+}
+
 /// What of `/proc/PID/stat` matters here.
 struct Stat {
     started: u64,

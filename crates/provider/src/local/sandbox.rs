@@ -79,6 +79,12 @@ pub(crate) struct Plan {
     pub(crate) rules: seccomp::Rules,
     #[serde(default)]
     pub(crate) volumes: Vec<crate::VolumePlace>,
+    /// Programs may become root of the sandbox, as by `sudo`, with what a container's root may do.
+    #[serde(default)]
+    pub(crate) root: bool,
+    /// What is in `/tmp` outlives a stop.
+    #[serde(default)]
+    pub(crate) keep_tmp: bool,
     /// Instead of a command: programs that were saved.
     #[serde(default)]
     pub(crate) restore: Option<criu::restore::Restore>,

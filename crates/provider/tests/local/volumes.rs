@@ -7,8 +7,15 @@ use std::os::unix::fs::MetadataExt;
 fn with(spec: DeskSpec, place: &Place, at: &str, change: impl FnOnce(&mut VolumePlace)) -> DeskSpec {
     let directory = place.data().with_file_name("volume");
     std::fs::create_dir_all(&directory).unwrap();
-    let mut volume =
-        VolumePlace { volume: "v-1".into(), name: "data".into(), directory, at: at.into(), read_only: false, subpath: None };
+    let mut volume = VolumePlace {
+        volume: "v-1".into(),
+        name: "data".into(),
+        directory,
+        at: at.into(),
+        read_only: false,
+        subpath: None,
+        source: None,
+    };
     change(&mut volume);
     DeskSpec { volumes: vec![volume], ..spec }
 }

@@ -14,7 +14,7 @@ pub(super) async fn examine(args: &DoctorArgs) -> Section {
     let (data, images) = (places::data(args.data.as_deref()), places::images(args.images.as_deref()));
     let mut checks = vec![room(&data), builder(), templates(&images), database()];
     let mut usable = false;
-    for kind in [Kind::Local, Kind::Docker] {
+    for kind in [Kind::Local, Kind::Docker, Kind::Qemu] {
         let (works, found) = provider(kind, &data).await;
         usable |= works;
         checks.extend(found);
@@ -120,6 +120,7 @@ async fn provider(kind: Kind, data: &Path) -> (bool, Vec<Check>) {
             let fix = match kind {
                 Kind::Local => "hotdesk serve --data DIR (a directory that can be written)",
                 Kind::Docker => "apt-get install -y docker.io && systemctl start docker (only if desks should be containers)",
+                Kind::Qemu => "apt-get install -y qemu-system-x86 qemu-utils (only if desks should be virtual machines)",
             };
             (false, vec![check("", false, false, why, Some(fix.to_owned()))])
         }

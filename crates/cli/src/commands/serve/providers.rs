@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
 use hotdesk_provider::docker::{self, Docker};
 use hotdesk_provider::local::Local;
+use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
 use serde::Deserialize;
 use std::path::Path;
@@ -16,10 +17,14 @@ use std::sync::Arc;
 pub(crate) enum Kind {
     Local,
     Docker,
+    Qemu,
 }
 
 /// Settings of the provider `local`.
 pub(super) type LocalConfig = hotdesk_provider::local::Config;
+
+/// Settings of the provider `qemu`.
+pub(super) type QemuConfig = qemu::Config;
 
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
@@ -28,15 +33,19 @@ pub(super) async fn open(
     data: &Path,
     images: &Arc<Library>,
     local: LocalConfig,
+    machines: &QemuConfig,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
-    let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker] } else { kinds };
+    let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
     for kind in wanted {
         let context = context(*kind, fleet, data, images)?;
         // A daemon that answered once is waited for when it is down: it may have desks.
         let mark = context.data.clone();
         let guess = kinds.is_empty() && *kind == Kind::Docker && !mark.exists();
-        match make(*kind, context, local).await {
+        if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
+            continue;
+        }
+        match make(*kind, context, local, machines.clone()).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -61,7 +70,7 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, local: LocalConfig) -> Outcome<Arc<dyn Provider>> {
+async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuConfig) -> Outcome<Arc<dyn Provider>> {
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -73,6 +82,10 @@ async fn make(kind: Kind, context: Context, local: LocalConfig) -> Outcome<Arc<d
             Ok(docker) => Ok(Arc::new(docker)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
+        Kind::Qemu => match Qemu::new(context, machines) {
+            Ok(qemu) => Ok(Arc::new(qemu)),
+            Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
+        },
     }
 }
 
@@ -81,6 +94,7 @@ impl Kind {
         match self {
             Self::Local => "local",
             Self::Docker => "docker",
+            Self::Qemu => "qemu",
         }
     }
 }
@@ -88,6 +102,6 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default()).await.map_err(|failure| failure.text())?;
     Ok(provider.check().await)
 }

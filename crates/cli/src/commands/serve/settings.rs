@@ -15,12 +15,15 @@
 //! [local]
 //! debuggers = true
 //!
+//! [qemu.disks]
+//! osworld-vm = "/vm/System.qcow2"
+//!
 //! [images]
 //! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
-use super::providers::{Kind, LocalConfig};
+use super::providers::{Kind, LocalConfig, QemuConfig};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -34,6 +37,7 @@ pub(super) struct Settings {
     pub(super) fleet: hotdesk_fleet::Config,
     pub(super) gateway: hotdesk_gateway::Config,
     pub(super) local: LocalConfig,
+    pub(super) qemu: QemuConfig,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
@@ -79,10 +83,12 @@ impl Settings {
     fn from_text(text: &str) -> Outcome<Self> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-        let (gateway, local, images, kinds) = (take("gateway"), take("local"), take("images"), table.remove("providers"));
+        let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let kinds = table.remove("providers");
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
+            qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
             fleet: part("", toml::Value::Table(table))?,
             images: PathBuf::new(),
@@ -103,6 +109,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("archive".into(), "DATA/archives".into());
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
+    all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
@@ -174,10 +181,11 @@ mod tests {
 
     #[test]
     fn a_file_with_all_parts() {
-        let text = "max_desks = 7\nproviders = ['docker', 'local']\n[policy]\nauto_stop_s = 60\n[gateway]\nlisten = [':1']\nopen_metrics = true\n[local]\n";
+        let text = "max_desks = 7\nproviders = ['docker', 'local']\n[policy]\nauto_stop_s = 60\n[gateway]\nlisten = [':1']\nopen_metrics = true\n[local]\n[qemu]\naccel = 'tcg'\n[qemu.disks]\nos = '/vm/a'\n";
         let settings = Settings::from_text(text).unwrap();
         assert_eq!((settings.fleet.max_desks, settings.fleet.policy.auto_stop_s), (7, 60));
         assert_eq!(settings.kinds, [Kind::Docker, Kind::Local]);
+        assert_eq!(settings.qemu.disks["os"], Path::new("/vm/a"));
         assert!(settings.gateway.open_metrics && settings.gateway.listen.len() == 1);
         assert_eq!(Settings::from_text("").unwrap().fleet.max_desks, 100);
     }

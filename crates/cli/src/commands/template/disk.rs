@@ -11,14 +11,16 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(super) struct DiskArgs {
-    /// What to make of it: a root file system for desks on this machine, a disk that boots by itself, or that disk as
-    /// Google's clouds import it
+    /// What to make of it: a root file system for desks on this machine, an OCI image for containers, a disk that boots by
+    /// itself, or that disk as Google's clouds import it
     #[arg(long = "as", value_name = "KIND", default_value = "rootfs")]
     kind: Kind,
 
     /// The file of the disk; kernel, initrd and a description come beside it [default: among the built templates]
+    ///
+    /// Of an OCI image: NAME.tar for docker load, a directory for an OCI layout, `-` for a pipe.
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
 
     /// How large the disk is for the machine that it is in; it takes only what is used [default: 8GiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::text::parse_mebibytes)]
@@ -32,6 +34,7 @@ pub(super) struct DiskArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     Rootfs,
+    Oci,
     Disk,
     Gce,
 }
@@ -43,10 +46,15 @@ enum Format {
 }
 
 impl DiskArgs {
+    /// Whether an OCI image shall be made: see [`super::oci`].
+    pub(super) fn is_oci(&self) -> bool {
+        self.kind == Kind::Oci
+    }
+
     /// Whether a disk shall be made.
     pub(super) fn wanted(&self) -> Outcome<bool> {
         if self.kind == Kind::Rootfs && (self.output.is_some() || self.size.is_some()) {
-            return Err(Failure::usage("--output and --size are for disks").hint("add --as disk"));
+            return Err(Failure::usage("--output and --size are for disks and images").hint("add --as disk or --as oci"));
         }
         Ok(self.kind != Kind::Rootfs)
     }

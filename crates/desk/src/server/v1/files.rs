@@ -2,7 +2,7 @@
 
 use crate::Desk;
 use crate::error::Result;
-use crate::files::{self, change, list, read, search, tar, watch, write};
+use crate::files::{self, change, list, notes, read, search, tar, watch, write};
 use crate::server::ranges;
 use axum::Json;
 use axum::body::Body;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hotdesk_api::file::{
     DeleteFile, FileInfo, FileList, FilePath, FindNames, FindText, FoundLines, FoundNames, ListFiles, MakeDirectory, MoveFile,
-    ReplaceText, Replaced, SetMode, StatFile, Unpacked, WatchEvent, WatchFiles, WriteFile, Written,
+    NoteFile, ReplaceText, Replaced, SetMode, StatFile, Unpacked, WatchEvent, WatchFiles, WriteFile, Written,
 };
 use std::convert::Infallible;
 use utoipa_axum::router::OpenApiRouter;
@@ -27,6 +27,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .routes(routes!(make_directory))
         .routes(routes!(move_file))
         .routes(routes!(copy_file))
+        .routes(routes!(note_on_file))
         .routes(routes!(pack_files, unpack_files))
         .routes(routes!(watch_files))
         .routes(routes!(set_mode))
@@ -112,6 +113,14 @@ async fn move_file(State(desk): State<Desk>, Json(request): Json<MoveFile>) -> R
 async fn copy_file(State(desk): State<Desk>, Json(request): Json<MoveFile>) -> Result<Json<FileInfo>> {
     let (from, to) = (files::resolve(&desk.place, &request.from)?, files::resolve(&desk.place, &request.to)?);
     change::copy(from, to, request.overwrite, request.make_parents).await.map(Json)
+}
+
+/// Note something about a file
+///
+/// Replaces all notes that it has.
+#[utoipa::path(post, path = "/v1/files/notes", tag = "files", request_body = NoteFile, responses((status = 200, body = FileInfo)))]
+async fn note_on_file(State(desk): State<Desk>, Json(request): Json<NoteFile>) -> Result<Json<FileInfo>> {
+    notes::write(files::resolve(&desk.place, &request.path)?, request.notes).await.map(Json)
 }
 
 /// Change permissions

@@ -161,6 +161,9 @@ fn shot_request(shape: PictureShape) -> Result<ShotRequest> {
     if shape.max_width == Some(0) || shape.region.is_some_and(|region| region.width == 0 || region.height == 0) {
         return Err(Error::Invalid("a picture has at least one pixel".into()));
     }
+    if shape.size.is_some_and(|size| size.width == 0 || size.height == 0) {
+        return Err(Error::Invalid("a picture has at least one pixel".into()));
+    }
     Ok(ShotRequest {
         format: match shape.format {
             PictureFormat::Png => Format::Png,
@@ -175,6 +178,7 @@ fn shot_request(shape: PictureShape) -> Result<ShotRequest> {
         region: shape.region,
         max_width: shape.max_width,
         scale: shape.scale,
+        size: shape.size,
         quality: shape.quality,
     })
 }

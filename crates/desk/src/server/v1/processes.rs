@@ -107,7 +107,9 @@ async fn start_process(State(desk): State<Desk>, Json(request): Json<StartProces
     let mut command = command(&desk, request.argv, request.shell, request.env, request.cwd)?;
     command.limit = request.timeout_ms.map(Duration::from_millis);
     command.merge_stderr = request.merge_stderr;
-    let job = desk.processes.jobs().start(&desk.processes, command).await?;
+    command.stdin = request.no_input.then(Vec::new);
+    let jobs = desk.processes.jobs();
+    let job = jobs.start_with(&desk.processes, command, request.tag, request.patient).await?;
     Ok((StatusCode::CREATED, Json(job.info())))
 }
 
@@ -274,7 +276,7 @@ fn command(
     Ok(command)
 }
 
-fn input(text: Option<String>, base64: Option<String>, text_name: &str, base64_name: &str) -> Result<Option<Vec<u8>>> {
+pub(super) fn input(text: Option<String>, base64: Option<String>, text_name: &str, base64_name: &str) -> Result<Option<Vec<u8>>> {
     match (text, base64) {
         (Some(_), Some(_)) => Err(Error::Invalid(format!("give either `{text_name}` or `{base64_name}`"))),
         (Some(text), None) => Ok(Some(text.into_bytes())),

@@ -96,6 +96,7 @@ async fn screenshot(
         region: query.region.as_deref().map(region).transpose()?,
         max_width: query.max_width,
         scale: query.scale,
+        size: query.size.as_deref().map(size).transpose()?,
         quality: query.quality,
     };
     let (quiet, limit) = settling(query.quiet_ms, query.limit_ms)?;
@@ -166,6 +167,15 @@ fn region(text: &str) -> Result<Rect> {
         return Err(wrong());
     }
     Ok(rect)
+}
+
+/// `1280x800`
+fn size(text: &str) -> Result<Size> {
+    let sides = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    match sides {
+        Some((width, height)) => Ok(Size { width, height }),
+        None => Err(Error::Invalid(format!("size is {text:?}, but must be width and height, such as 1280x800"))),
+    }
 }
 
 pub(super) fn settling(quiet_ms: Option<u64>, limit_ms: Option<u64>) -> Result<(Duration, Duration)> {

@@ -1,26 +1,35 @@
 //! Terminal routes.
 
 use super::attach::{self, Attached, Input};
+use super::processes::{input, output};
 use crate::Desk;
 use crate::error::{Error, Result};
 use crate::process::tape::Next;
 use crate::terminal::{Terminal, View};
 use axum::Json;
 use axum::extract::ws::{Message, WebSocketUpgrade};
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
+use hotdesk_api::process::{OutputEvent, ReadOutput, SendSignal, WriteStdin};
 use hotdesk_api::terminal::{OpenTerminal, ResizeTerminal, TerminalControl, TerminalEvent, TerminalInfo, TerminalList};
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+
+/// A program that does not read what is typed is waited for so long.
+const TYPING: Duration = Duration::from_secs(60);
 
 pub fn router() -> OpenApiRouter<Desk> {
     OpenApiRouter::new()
         .routes(routes!(list_terminals, open_terminal))
         .routes(routes!(get_terminal, close_terminal))
         .routes(routes!(resize_terminal))
+        .routes(routes!(read_terminal))
+        .routes(routes!(type_into_terminal))
+        .routes(routes!(signal_terminal))
         .routes(routes!(attach_terminal))
 }
 
@@ -72,6 +81,51 @@ async fn resize_terminal(
     let terminal = desk.terminals.get(id)?;
     terminal.resize(size.cols, size.rows).await?;
     Ok(Json(terminal.info()))
+}
+
+/// Read what a terminal shows
+///
+/// A stream of server-sent events, as of a program's output; all of it is `stdout`.
+#[utoipa::path(
+    get, path = "/v1/terminals/{id}/output", tag = "terminals", params(("id" = u64, Path), ReadOutput),
+    responses((status = 200, description = "Events.", content_type = "text/event-stream", body = OutputEvent))
+)]
+async fn read_terminal(State(desk): State<Desk>, Path(id): Path<u64>, Query(query): Query<ReadOutput>) -> Result<Response> {
+    let terminal = desk.terminals.get(id)?;
+    let watched = terminal.clone();
+    let exit = move || watched.exit().cloned();
+    Ok(output::stream(terminal.read(query.from), exit, query.from, query.follow, query.encoding))
+}
+
+/// Type into a terminal
+#[utoipa::path(
+    post, path = "/v1/terminals/{id}/input", tag = "terminals", params(("id" = u64, Path)), request_body = WriteStdin,
+    responses((status = 204, description = "It was typed."))
+)]
+async fn type_into_terminal(
+    State(desk): State<Desk>,
+    Path(id): Path<u64>,
+    Json(request): Json<WriteStdin>,
+) -> Result<StatusCode> {
+    let terminal = desk.terminals.get(id)?;
+    if request.close {
+        return Err(Error::Invalid("a terminal's input has no end; type Ctrl-D".into()));
+    }
+    if let Some(data) = input(request.text, request.base64, "text", "base64")? {
+        let typing = tokio::time::timeout(TYPING, terminal.write(&data)).await;
+        typing.map_err(|_| Error::Timeout { what: "the program's reading of what was typed".into(), limit: TYPING })??;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Send a signal to the program of a terminal and to all that it started
+#[utoipa::path(
+    post, path = "/v1/terminals/{id}/signal", tag = "terminals", params(("id" = u64, Path)), request_body = SendSignal,
+    responses((status = 204, description = "It was sent."))
+)]
+async fn signal_terminal(State(desk): State<Desk>, Path(id): Path<u64>, Json(request): Json<SendSignal>) -> Result<StatusCode> {
+    desk.terminals.get(id)?.signal(&request.signal).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Attach to a terminal

@@ -11,6 +11,11 @@ const DESCRIPTORS: u64 = 65_536;
 /// The highest capability that any kernel will have: the sets have 64 bits.
 const CAPABILITIES: libc::c_ulong = 64;
 
+/// What root of a sandbox may do where a template allows one, as in containers: change owners, overrule permissions, be other users,
+/// end programs, take low ports, make file names of devices (which the mounts ignore). All of it holds in the sandbox's own namespaces
+/// only.
+const KEPT: [libc::c_ulong; 12] = [0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 27, 31];
+
 /// Root of the sandbox, in every respect.
 pub(crate) fn become_root() -> Outcome<()> {
     let what = || "become the sandbox's root".to_owned();
@@ -21,11 +26,20 @@ pub(crate) fn become_root() -> Outcome<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid).step(what)
 }
 
-/// From root of the sandbox to an ordinary user of it, who can't become anything else.
+/// From root of the sandbox to an ordinary user of it, who can't become anything else; unless the plan lets it become root again.
 pub(super) fn everything(plan: &Plan) -> Outcome<()> {
     limits(plan)?;
+    // An ordinary user's sandbox has no root.
+    let root = plan.root && !plan.ids.is_rootless();
+    if root {
+        // As long as we are root: who may become root again can't filter itself later.
+        seccomp::install_by_root(plan.rules)?;
+    }
     let what = || "give up the rights of root".to_owned();
     for capability in 0..CAPABILITIES {
+        if root && KEPT.contains(&capability) {
+            continue;
+        }
         // SAFETY: a plain system call; a capability that the kernel does not know is refused.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
             break;
@@ -41,6 +55,9 @@ pub(super) fn everything(plan: &Plan) -> Outcome<()> {
     }
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).step(what)?;
+    if root {
+        return Ok(());
+    }
     rustix::thread::set_no_new_privs(true).step(what)?;
     seccomp::install(plan.rules)
 }

@@ -57,7 +57,7 @@ fn become_the_desk(plan: &Plan) -> Outcome<std::convert::Infallible> {
     own_file_systems(plan)?;
     change_root()?;
     guard()?;
-    empty(Path::new("/tmp"));
+    empty(Path::new("/tmp"), plan.keep_tmp);
     let listener = listen()?;
     names(plan)?;
     standard_streams()?;
@@ -121,8 +121,14 @@ fn guard() -> Outcome<()> {
 }
 
 /// Empties a directory. Whatever is in it belongs to the desk, and the desk's root is the root of this process.
-fn empty(path: &Path) {
+fn empty(path: &Path, keep: bool) {
+    // Sockets and locks of programs that are gone are of no use to anybody.
+    let stale =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".X") || name.as_encoded_bytes().starts_with(b".ICE");
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if keep && !stale(&entry.file_name()) {
+            continue;
+        }
         let _ = crate::local::directory::remove_all(&entry.path());
     }
 }

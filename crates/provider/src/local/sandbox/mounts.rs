@@ -1,7 +1,7 @@
 //! The file tree of a sandbox, as the host's root lays it out on the stage.
 //!
 //! ```text
-//! /        overlay: layers below, the desk's disk above; no devices, no setuid
+//! /        overlay: layers below, the desk's disk above; no devices, no setuid unless the template has a root
 //! /dev     tmpfs: null, zero, full, random, urandom, tty, links; pts is mounted inside
 //! /dev/shm tmpfs, at most half of the desk's memory
 //! /run     tmpfs: user/1000, lock; hotdesk: the desk's directory `run` on the host
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `/tmp` lies on the disk, unlike on many systems: there the quota holds, memory is spared, and a fork takes it along with
-//! the other files. It is emptied at each start, as a tmpfs would be.
+//! the other files. It is emptied at each start, as a tmpfs would be, unless the template keeps it.
 //!
 //! The desk's own files are on this tree when the root of the host walks it, and they may contain links that lead
 //! anywhere. So every step below resolves names without following links, beneath the tree.
@@ -149,7 +149,11 @@ fn overlay(plan: &Plan, shift: Option<BorrowedFd<'_>>) -> Outcome<()> {
         Ids::Single { .. } => vec![format!("{common},userxattr")],
         _ => vec![format!("{common},{PLAIN},index=on,nfs_export=on"), format!("{common},{PLAIN}")],
     };
-    let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
+    let mut flags = MountFlags::NODEV | MountFlags::NOATIME;
+    // Without root there is nobody to become.
+    if !plan.root || plan.ids.is_rootless() {
+        flags |= MountFlags::NOSUID;
+    }
     let mut last = None;
     for options in choices {
         let options = std::ffi::CString::new(options).map_err(std::io::Error::from).step(|| "name the layers".into())?;

@@ -105,6 +105,21 @@ pub(super) fn install(rules: Rules) -> Outcome<()> {
     Ok(())
 }
 
+/// The same for a process that may become root again, which must be root of its namespaces now. The usual way would forbid it.
+pub(super) fn install_by_root(rules: Rules) -> Outcome<()> {
+    for program in programs(rules)? {
+        let length = u16::try_from(program.len()).map_err(|e| Trouble::new(e.to_string()))?;
+        // The kernel's structure has the same layout under another crate's name.
+        let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+        // SAFETY: the filter's length is that of the array, which lives until the call returns; the kernel copies it.
+        let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+        if done != 0 {
+            return Err(Trouble::new(format!("can't filter system calls: {}", std::io::Error::last_os_error())));
+        }
+    }
+    Ok(())
+}
+
 fn programs(rules: Rules) -> Outcome<Vec<BpfProgram>> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let tracing = if rules.debuggers { &[][..] } else { TRACING };

@@ -35,7 +35,8 @@ fn tree(volume: &VolumePlace, ids: Ids, shift: Option<BorrowedFd<'_>>) -> Outcom
         attributes |= MOUNT_ATTR_RDONLY;
     }
     change(tree.as_fd(), attributes.into(), None).step(what)?;
-    if let Some(users) = shift {
+    // A bucket has no owners: everybody who reaches its mount may do what the mount allows.
+    if let Some(users) = shift.filter(|_| volume.source.is_none()) {
         change(tree.as_fd(), MOUNT_ATTR_IDMAP.into(), Some(users))
             .step(|| format!("shift the owners of the volume {}", volume.name))?;
     }

@@ -1,0 +1,134 @@
+//! New sandboxes.
+
+use super::control::life;
+use super::labels::{Kept, Pairs};
+use super::names;
+use super::sandbox::opened;
+use crate::app::App;
+use crate::refusal::{Refusal, Result};
+use crate::v1::idempotency;
+use crate::v1::{arrived, to_its_end};
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hotdesk_api::desk::{Desk, NewDesk, Policy, State};
+use hotdesk_fleet::Who;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// When a client does not say how long a sandbox lives, on the new path and on the old one.
+const LIFE: i64 = 300;
+const LIFE_BEFORE: i64 = 15;
+const TEMPLATE: &str = "base";
+/// Clients give up after 60 s.
+const LIMIT: Duration = Duration::from_secs(50);
+/// How long to wait for a place when the fleet is full, in seconds.
+const QUEUE: u64 = 20;
+
+/// What a client asks for; what it may ask for besides has no meaning here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Wish {
+    #[serde(rename = "templateID")]
+    template: Option<String>,
+    timeout: Option<i64>,
+    #[serde(default)]
+    auto_pause: bool,
+    #[serde(rename = "allow_internet_access")]
+    internet: Option<bool>,
+    network: Option<Network>,
+    metadata: Option<Pairs>,
+    env_vars: Option<Pairs>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Network {
+    allow_public_traffic: Option<bool>,
+}
+
+pub(super) async fn make(app: App, who: Who, version: u32, headers: &HeaderMap, wish: Wish) -> Result<Response> {
+    let life = life(wish.timeout.unwrap_or(if version == 1 { LIFE_BEFORE } else { LIFE }))?;
+    let once = idempotency(headers)?;
+    let kept = Kept {
+        metadata: wish.metadata.unwrap_or_default(),
+        environment: wish.env_vars.unwrap_or_default(),
+        private: wish.network.as_ref().and_then(|network| network.allow_public_traffic) == Some(false),
+    };
+    let mut new = NewDesk {
+        policy: policy(wish.auto_pause, LIMIT.max(life)),
+        network: wish.internet.filter(|allowed| !allowed),
+        queue_s: QUEUE,
+        ..NewDesk::default()
+    };
+    match kept.to_labels() {
+        Some(labels) => new.labels = labels,
+        // The environment is then the desk's own, which costs a place in a pool.
+        None => {
+            let bare = Kept { environment: Pairs::new(), ..kept.clone() };
+            new.labels = bare.to_labels().ok_or_else(|| Refusal::invalid("the metadata is too much: some 60 pairs, or 4 KiB"))?;
+            new.env = kept.environment;
+        }
+    }
+    let name = wish.template.unwrap_or_else(|| TEMPLATE.into());
+    match names::is_snapshot(&name) {
+        true => new.snapshot = Some(name),
+        false => new.template = Some(known(&app, &who, &name, &mut new).await?).filter(|template| !template.is_empty()),
+    }
+    to_its_end(async move {
+        let desk = app.fleet.create(&who, new, once.as_deref()).await.map_err(refused)?;
+        let desk = ready(&app, &who, desk, life).await?;
+        Ok((StatusCode::CREATED, Json(opened(&app, &who, &desk).await?)).into_response())
+    })
+    .await
+}
+
+/// The template that a name means. A name may also be a snapshot's.
+async fn known(app: &App, who: &Who, name: &str, new: &mut NewDesk) -> Result<String> {
+    let template = names::template(&app.config.e2b, name);
+    if app.images.names().contains(&template) {
+        return Ok(template);
+    }
+    let bare = name.rsplit('/').next().unwrap_or(name).split(':').next().unwrap_or(name);
+    let snapshots = app.fleet.snapshots(who).await?;
+    if let Some(snapshot) = snapshots.iter().rev().find(|snapshot| snapshot.name.as_deref() == Some(bare)) {
+        new.snapshot = Some(snapshot.id.clone());
+        return Ok(String::new());
+    }
+    Err(Refusal::not_found(format!("template '{}' was not found", name.escape_default()))
+        .hint("`hotdesk template ls` lists them"))
+}
+
+/// Only its end is decided by time; nothing happens to a sandbox because it is idle.
+pub(super) fn policy(pauses: bool, life: Duration) -> Policy {
+    Policy { auto_stop_s: 0, auto_archive_s: 0, auto_delete_s: 0, ttl_s: life.as_secs(), end_stops: pauses }
+}
+
+/// A desk that was asked for, when it runs and its life has begun.
+pub(super) async fn ready(app: &App, who: &Who, desk: Desk, life: Duration) -> Result<Desk> {
+    let fresh = desk.state != State::Running || desk.expires_at.is_some();
+    let desk = arrived(app, who, desk, LIMIT).await?;
+    match desk.state {
+        // Its life is counted from now on, not from when it was asked for.
+        State::Running if fresh => Ok(app.fleet.set_end(who, &desk.id, Some(life)).await?),
+        State::Running => Ok(desk),
+        State::Error => {
+            let reason = desk.reason.clone();
+            app.fleet.delete(who, &desk.id).await?;
+            Err(Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "desk_failed",
+                "The desk failed",
+                format!("the sandbox failed: {reason}"),
+            ))
+        }
+        _ => Err(Refusal::unavailable(format!(
+            "the sandbox is not ready yet: {}",
+            desk.stage.as_deref().unwrap_or("it is being made")
+        ))),
+    }
+}
+
+fn refused(error: hotdesk_fleet::Error) -> Refusal {
+    Refusal::from(error)
+}

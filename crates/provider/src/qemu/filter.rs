@@ -1,0 +1,180 @@
+//! What a guest may reach: the outside, never this machine.
+//!
+//! QEMU's user-mode network needs no right, and for that reason it keeps nothing from the guest: every address of its own
+//! little network leads to the host's loopback, and so does a packet to 127.0.0.1 that a guest writes by hand. So each frame
+//! that the guest sends goes through here before it comes to that network (`filter-redirector`, two sockets), and what leads to this
+//! machine is dropped. If this process is gone, nothing goes through.
+//!
+//! ```text
+//!   guest ── virtio-net ──► QEMU ──(frames)──► allowed? ──► QEMU's user-mode network ──► outside
+//! ```
+//!
+//! Connections *into* the guest come from the gateway's address of that network. Their answers pass because they begin
+//! nothing: a packet that opens a connection (SYN without ACK) is the only one that does.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+/// The guest's network is 10.0.2.0/24, the same for all guests: none of them sees another.
+const NETWORK: [u8; 3] = [10, 0, 2];
+const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
+/// The largest frame that virtio-net makes, with segmentation offload off or on.
+const LARGEST_FRAME: usize = 70_000;
+/// Addresses of this machine change; they are looked at again after so long.
+const LOOK: Duration = Duration::from_secs(30);
+
+const IPV4: [u8; 2] = [0x08, 0x00];
+const ARP: [u8; 2] = [0x08, 0x06];
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DNS: u16 = 53;
+const DHCP_CLIENT: u16 = 68;
+const DHCP_SERVER: u16 = 67;
+
+/// Carries frames from one socket to the other, until either ends.
+pub(crate) async fn run(from: UnixStream, mut to: UnixStream) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(1 << 18, from);
+    let mut own = addresses();
+    let mut looked = Instant::now();
+    let mut frame = Vec::with_capacity(LARGEST_FRAME);
+    loop {
+        let length = from.read_u32().await? as usize;
+        if length > LARGEST_FRAME {
+            return Err(io::Error::other(format!("a frame of {length} bytes")));
+        }
+        frame.clear();
+        frame.extend_from_slice(&u32::try_from(length).unwrap_or_default().to_be_bytes());
+        frame.resize(4 + length, 0);
+        from.read_exact(&mut frame[4..]).await?;
+        if looked.elapsed() > LOOK {
+            (own, looked) = (addresses(), Instant::now());
+        }
+        if is_allowed(&frame[4..], &own) {
+            to.write_all(&frame).await?;
+        }
+    }
+}
+
+/// The addresses by which this machine is reached.
+fn addresses() -> Vec<Ipv4Addr> {
+    let all = crate::local::network::host_addresses().into_iter();
+    all.filter_map(|address| if let IpAddr::V4(address) = address { Some(address) } else { None }).collect()
+}
+
+/// Whether a frame of the guest may go on. What can't be understood may not.
+fn is_allowed(frame: &[u8], own: &[Ipv4Addr]) -> bool {
+    match frame.get(12..14) {
+        Some(kind) if kind == ARP => true,
+        Some(kind) if kind == IPV4 => is_packet_allowed(&frame[14..], own).unwrap_or(false),
+        // There is no other network than IPv4.
+        _ => false,
+    }
+}
+
+fn is_packet_allowed(packet: &[u8], own: &[Ipv4Addr]) -> Option<bool> {
+    let header = usize::from(packet.first()? & 0x0f) * 4;
+    if packet.first()? >> 4 != 4 || header < 20 {
+        return None;
+    }
+    let to = Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?);
+    let protocol = *packet.get(9)?;
+    // More fragments, or not the first one: what it is part of can't be seen.
+    let whole = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff == 0;
+    let inner = packet.get(header..)?;
+    let port = |at: usize| Some(u16::from_be_bytes([*inner.get(at)?, *inner.get(at + 1)?]));
+    if protocol == UDP && whole && port(0)? == DHCP_CLIENT && port(2)? == DHCP_SERVER {
+        return Some(true);
+    }
+    if to.octets()[..3] == NETWORK {
+        return Some(match protocol {
+            UDP => whole && to == RESOLVER && port(2)? == DNS,
+            TCP => {
+                let flags = *inner.get(13)?;
+                let opens = flags & 0x12 != 0x10 && flags & 0x12 != 0x12 && flags & 0x04 == 0;
+                whole && (!opens || (to == RESOLVER && port(2)? == DNS))
+            }
+            _ => false,
+        });
+    }
+    let never = to.is_loopback()
+        || to.is_unspecified()
+        || to.octets()[0] == 0
+        // Where clouds answer with credentials.
+        || to.is_link_local()
+        || to.is_multicast()
+        || to.octets()[0] >= 240
+        || own.contains(&to);
+    Some(!never)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+
+    fn frame(to: [u8; 4], protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {
+        let mut packet = vec![0; 14 + 20 + 20];
+        packet[12..14].copy_from_slice(&IPV4);
+        packet[14] = 0x45;
+        packet[14 + 9] = protocol;
+        packet[14 + 16..14 + 20].copy_from_slice(&to);
+        packet[34..36].copy_from_slice(&ports.0.to_be_bytes());
+        packet[36..38].copy_from_slice(&ports.1.to_be_bytes());
+        packet[34 + 13] = flags;
+        packet
+    }
+
+    #[test]
+    fn the_outside_and_nothing_of_this_machine() {
+        let own = [Ipv4Addr::new(192, 0, 2, 2)];
+        let tcp = |to, flags| is_allowed(&frame(to, TCP, (40000, 80), flags), &own);
+        assert!(tcp([93, 184, 216, 34], SYN) && tcp([192, 0, 2, 3], SYN));
+        for never in
+            [[127, 0, 0, 1], [127, 9, 9, 9], [0, 0, 0, 0], [169, 254, 169, 254], [192, 0, 2, 2], [10, 0, 2, 2], [10, 0, 2, 77]]
+        {
+            assert!(!tcp(never, SYN), "{never:?}");
+        }
+        // Odd flags that open nothing by the book are not trusted to open nothing.
+        for flags in [0, 1, SYN | 1, SYN | 0x20, 0x29] {
+            assert!(!tcp([10, 0, 2, 2], flags), "{flags:x}");
+        }
+        assert!(tcp([10, 0, 2, 2], ACK) && tcp([10, 0, 2, 2], SYN | ACK) && tcp([10, 0, 2, 2], 0x04), "answers of ours");
+        assert!(!tcp([127, 0, 0, 1], ACK));
+    }
+
+    #[test]
+    fn names_and_addresses_are_found_and_nothing_else() {
+        let udp = |to, ports| is_allowed(&frame(to, UDP, ports, 0), &[]);
+        assert!(udp([10, 0, 2, 3], (4000, 53)) && udp([255, 255, 255, 255], (68, 67)) && udp([8, 8, 8, 8], (4000, 53)));
+        assert!(is_allowed(&frame([10, 0, 2, 3], TCP, (4000, 53), SYN), &[]));
+        assert!(!udp([10, 0, 2, 2], (4000, 69)) && !udp([10, 0, 2, 2], (4000, 53)) && !udp([224, 0, 0, 251], (5353, 5353)));
+        assert!(!udp([10, 0, 2, 255], (1, 2)) && !udp([255, 255, 255, 255], (1, 2)));
+        let ping = |to| is_allowed(&frame(to, 1, (0, 0), 0), &[]);
+        assert!(ping([8, 8, 8, 8]) && !ping([10, 0, 2, 2]));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_dropped() {
+        let good = frame([10, 0, 2, 2], TCP, (5000, 40000), ACK);
+        for length in 0..34 + 14 {
+            assert!(!is_allowed(&good[..length], &[]), "cut off after {length}");
+        }
+        let mut part = good.clone();
+        part[14 + 6] = 0x20;
+        assert!(!is_allowed(&part, &[]), "the first part of several");
+        part[14 + 6] = 0;
+        part[14 + 7] = 1;
+        assert!(!is_allowed(&part, &[]), "a later part");
+        let mut other = good.clone();
+        other[12..14].copy_from_slice(&[0x86, 0xdd]);
+        assert!(!is_allowed(&other, &[]), "IPv6");
+        let mut tagged = good;
+        tagged[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert!(!is_allowed(&tagged, &[]));
+    }
+}

@@ -1,0 +1,58 @@
+"""The whole of it: a real client opens Chromium on a page, reads the tree, clicks, types, and sees the result."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+import served
+from conftest import over_http, over_stdio, picture
+
+pytestmark = pytest.mark.browser
+
+PAGE = """<!doctype html><title>Order</title>
+<body style="margin:0;font:20px sans-serif;background:#fff">
+<h1>What do you want?</h1>
+<label>Dish <input id=dish></label>
+<button onclick="done.textContent = 'Ordered: ' + dish.value; document.body.style.background = '#00c800'">Order now</button>
+<p id=done></p>
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def template():
+    served.ensure_built("base")
+
+
+@pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+def test_a_client_uses_a_web_page(fleet, way):
+    async def work():
+        async with way(fleet) as hands:
+            made = await hands.said("create_desk", template="base", width=1600, height=900, network=False)
+            desk = re.search(r"d-\w{12}", made)[0]
+            await hands.until("list_desks", f"{desk}: running")
+            await hands.call("write_file", desk=desk, path="page.html", text=PAGE)
+            await hands.call("run", desk=desk, background=True, command="exec chromium --start-maximized file:///home/user/page.html")
+            await hands.until("tree", "Order now", desk=desk)
+
+            tree = await hands.said("tree", desk=desk, app="chromium")
+            assert "What do you want?" in tree
+            dish = place(tree, r"entry.*Dish")
+            steps = [{"do": "click", "x": dish[0], "y": dish[1]}, {"do": "type", "text": "Käsespätzle & 2 €"}]
+            await hands.call("act", desk=desk, steps=steps)
+            assert "Käsespätzle & 2 €" in await hands.said("tree", desk=desk, find="dish")
+            button = place(await hands.said("tree", desk=desk, find="Order now"), r"button \"Order now\"")
+            seen = picture(await hands.call("act", desk=desk, steps=[{"do": "click", "x": button[0], "y": button[1]}]))
+            assert seen.convert("RGB").getpixel((seen.width // 2, seen.height * 3 // 4)) == (0, 200, 0), "the page is green"
+            await hands.until("tree", "Ordered: Käsespätzle & 2 €", desk=desk)
+            await hands.call("delete_desk", desk=desk)
+
+    asyncio.run(work())
+
+
+def place(tree: str, line: str) -> tuple[int, int]:
+    found = re.search(line + r".* at \((\d+), (\d+)\)|" + line + r" at \((\d+), (\d+)\)", tree)
+    assert found, f"{line} is not in\n{tree}"
+    x, y = (n for n in found.groups() if n is not None)
+    return int(x), int(y)
