@@ -60,8 +60,6 @@ def test_a_bucket(tmp_path: Path):
         # rclone does not take one
         environment["AWS_CA_BUNDLE"] = ""
         with served.fleet(environment=environment) as fleet:
-            told = fleet.hotdesk("volume", "new", "wrong", "--source", "s3://no-such-bucket/x", check=False)
-            assert told.returncode == 2 and "can't be mounted" in told.stderr, told
             fleet.hotdesk("volume", "new", "bucket", "--source", "s3://hotdesk/prefix")
             new(fleet, "writer", "bucket:/bucket")
             assert run(fleet, "writer", "echo far > /bucket/file").ok
