@@ -101,6 +101,8 @@ async fn what_is_foreign_does_not_exist() {
                 request = request.json(&match path.rsplit('/').next().unwrap() {
                     "extend" => json!({"by_s": 60}),
                     "execute" => json!({"command": "echo x"}),
+                    "anthropic" => json!({"action": "screenshot"}),
+                    "openai" => json!({"type": "screenshot"}),
                     "pools" => json!({"template": "base", "min": 0, "max": 1}),
                     "budgets" => json!({"project": "default"}),
                     "keys" => json!({"name": "x", "scope": {"kind": "admin"}}),
