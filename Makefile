@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-mcp test-conformance bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -20,7 +20,7 @@ build: ## Build the binary
 	@$(CARGO) build --release --locked -p hotdesk
 
 templates: ## Build the root file systems that tests and benchmarks use
-	@target/release/hotdesk template build bare base
+	@target/release/hotdesk template build bare base code desktop
 
 test: ## Set everything up and run every test
 	@scripts/setup test
@@ -32,6 +32,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
 	@$(MAKE) --no-print-directory test-fleet
+	@$(MAKE) --no-print-directory test-dialects
 	@$(MAKE) --no-print-directory test-mcp
 	@$(MAKE) --no-print-directory test-conformance
 
@@ -46,6 +47,9 @@ test-fleet: ## A whole fleet from outside: life, API, keys, chaos, OSWorld's Des
 
 test-chaos: ## Two minutes of kill -9 instead of half a minute
 	@HOTDESK_CHAOS_SECONDS=120 scripts/test-fleet test_chaos.py
+
+test-dialects: ## Daytona's and E2B's SDKs from PyPI, as they are, on a fleet
+	@scripts/test-dialects
 
 test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fleet
 	@scripts/test-mcp
