@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance test-conformance-all bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -56,6 +56,10 @@ test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fl
 
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance
+
+test-conformance-all: ## The same with older SDKs, timers of minutes and images that are built: an hour
+	@HOTDESK_CONFORMANCE_LONG=1 scripts/test-conformance
+	@SDK=2.20.3 scripts/test-e2b
 
 bench: ## Run us and the plain Python way side by side; prints medians and ratios
 	@scripts/setup bench

@@ -206,8 +206,11 @@ impl Shell {
         }
         tokio::spawn(hear(command.clone(), fifos.output, fifos.error, fifos.held, ended));
         // Waits where the pipe is full, for the commands before it.
-        self.job.write(line.as_bytes()).await?;
-        Ok(command)
+        match self.job.write(line.as_bytes()).await {
+            // A program has taken the shell's place: the command ends with it, without having run.
+            Ok(()) | Err(Error::Conflict(_)) => Ok(command),
+            Err(e) => Err(e),
+        }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {

@@ -89,7 +89,8 @@ impl Default for Rates {
             // An agent asks some ten times a second; a key may drive hundreds of desks.
             desks: Rate { per_second: 5000, burst: 10_000 },
             keyless: Rate { per_second: 50, burst: 200 },
-            failures: Rate { per_second: 1, burst: 20 },
+            // Keys can't be guessed; this is against a loop that goes on with a key that was revoked.
+            failures: Rate { per_second: 10, burst: 100 },
         }
     }
 }

@@ -186,7 +186,7 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     let begun = Instant::now();
     let two = place.create(&copy("d-two")).await;
     two.picture().await;
-    println!("boot to first picture {} ms, copy to first picture {} ms", booted.as_millis(), begun.elapsed().as_millis());
+    eprintln!("boot to first picture {} ms, copy to first picture {} ms", booted.as_millis(), begun.elapsed().as_millis());
     let three = place.create(&copy("d-three")).await;
     for (desk, name) in [(&two, "two"), (&three, "three")] {
         assert_eq!(desk.sh("cat /home/user/who; pgrep -x sleep -a").await.lines().next(), Some("one"), "{name}");

@@ -105,6 +105,7 @@ async fn what_is_foreign_does_not_exist() {
                     "openai" => json!({"type": "screenshot"}),
                     "pools" => json!({"template": "base", "min": 0, "max": 1}),
                     "budgets" => json!({"project": "default"}),
+                    "volumes" => json!({"name": "of-another", "project": "elsewhere"}),
                     "keys" => json!({"name": "x", "scope": {"kind": "admin"}}),
                     _ => json!({}),
                 });

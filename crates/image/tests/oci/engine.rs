@@ -43,7 +43,7 @@ impl Daemon {
     /// Loads an image and returns what it is called.
     pub(crate) fn load(&self, tar: &Path) -> String {
         let said = self.docker(&["load", "--input", tar.to_str().unwrap()]);
-        said.trim().strip_prefix("Loaded image: ").unwrap_or_else(|| panic!("{said}")).to_owned()
+        said.lines().find_map(|line| line.strip_prefix("Loaded image: ")).unwrap_or_else(|| panic!("{said}")).to_owned()
     }
 
     /// Starts a container, denied everything, whose server is reached at a port of loopback.

@@ -23,7 +23,7 @@ pub(super) async fn wait(wanted: Option<&Path>, keeper: &Keeper) -> PathBuf {
     };
     let mut watched: Option<(PathBuf, State, Instant)> = None;
     loop {
-        let found = places.iter().find_map(|place| whole(place).map(|(path, state)| (path, state)));
+        let found = places.iter().find_map(|place| whole(place));
         match found {
             None => {
                 watched = None;

@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn sizes_of_container_images() {
         for (text, bytes) in
-            [("4G", 4 << 30), ("512M", 512 << 20), ("64GB", 64 << 30), ("8192", 8 << 33), ("2 GiB", 2 << 30), ("1t", 1 << 40)]
+            [("4G", 4 << 30), ("512M", 512 << 20), ("64GB", 64 << 30), ("8192", 8 << 30), ("2 GiB", 2 << 30), ("1t", 1 << 40)]
         {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }

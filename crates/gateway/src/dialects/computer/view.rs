@@ -37,7 +37,7 @@ impl View {
     }
 
     /// Where on the screen a place of the picture is.
-    pub(crate) fn to_screen(&self, x: f64, y: f64) -> Result<Point, String> {
+    pub(crate) fn to_screen(self, x: f64, y: f64) -> Result<Point, String> {
         let Size { width, height } = self.shown;
         // The edges themselves are meant well.
         let within = |at: f64, side: u32| at.is_finite() && at >= 0.0 && at <= f64::from(side);

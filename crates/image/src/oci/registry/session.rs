@@ -142,8 +142,8 @@ impl Session {
         {
             return Ok(value.clone());
         }
-        let offers = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| Challenge::parse(value.to_str().ok()?));
-        let value = match offers.last() {
+        let mut offers = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| Challenge::parse(value.to_str().ok()?));
+        let value = match offers.next_back() {
             Some(Challenge::Basic) => match self.credentials.as_ref().and_then(Credentials::basic) {
                 Some(value) => value,
                 None => return Err(Trouble::Final(self.denied("it wants a name and a password"))),

@@ -119,6 +119,13 @@ impl Dump {
         super::show_memory_as_run(memory_for_run().as_deref())?;
         let mut child = command.spawn().step(|| format!("start {}", self.criu.display()))?;
         drop((tell, wait));
+        let _watch = rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), rustix::process::PidfdFlags::empty())
+            .map(|criu| {
+                std::thread::spawn({
+                    let init = self.init.pid;
+                    move || end_with(init, &criu)
+                })
+            });
         // A byte for each step, the end of the pipe if CRIU ended before.
         let mut reached = || matches!(steps.read(&mut [0]), Ok(1));
         let files = if reached() { self.save_files(upper, reached) } else { Ok(0) };
@@ -170,6 +177,20 @@ impl Dump {
 }
 
 const LOG: &str = "dump.log";
+
+/// Ends CRIU when the desk has begun to end. Its first process then waits for the others, which wait for CRIU to let go of them,
+/// and CRIU waits for the first: for ever.
+fn end_with(init: i32, criu: &std::os::fd::OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let look = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    while matches!(poll(&mut [PollFd::new(criu, PollFlags::IN)], Some(&look)), Ok(0) | Err(rustix::io::Errno::INTR)) {
+        // What has begun to end has no memory any more, and so no command line.
+        if std::fs::read(format!("/proc/{init}/cmdline")).map_or(true, |words| words.is_empty()) {
+            let _ = rustix::process::pidfd_send_signal(criu, rustix::process::Signal::KILL);
+            return;
+        }
+    }
+}
 
 /// CRIU runs this at several steps. We are told when everything stands still, and when everything is written; then we are
 /// waited for. If we are gone, the end of the pipe is read, and everything goes on.
