@@ -35,7 +35,8 @@ NO_RATES = "[gateway.rates]\nfailures = { per_second = 0, burst = 0 }\nkeyless =
 
 
 #: Bodies that are good, where an empty one is not.
-BODIES = {"/extend": b'{"by_s": 60}', "/execute": b'{"command": "true"}', "/input": b'{"actions": []}', "/run": b'{"shell": "true"}'}
+BODIES = {"/extend": b'{"by_s": 60}', "/execute": b'{"command": "true"}', "/input": b'{"actions": []}', "/run": b'{"shell": "true"}',
+          "/anthropic": b'{"action": "screenshot"}', "/openai": b'{"type": "screenshot"}'}
 
 
 @pytest.fixture(scope="module")

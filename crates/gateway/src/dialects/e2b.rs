@@ -139,7 +139,7 @@ impl Plane {
             return Some(Self::Data(Inside { sandbox: Some(id.clone()), port: *port }));
         }
         let below = |start: &&str| path.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if CONTROL.iter().any(|start| below(start)) {
+        if CONTROL.iter().any(&below) {
             return Some(Self::Control);
         }
         match (id, port) {
@@ -149,7 +149,7 @@ impl Plane {
             (None, Some(_)) => Some(Self::Wrong("the header E2b-Sandbox-Id is missing")),
             (None, None) => {
                 let tokened = path == "/health" && headers.contains_key(ACCESS_TOKEN);
-                let ours = tokened || DATA.iter().any(|start| below(start));
+                let ours = tokened || DATA.iter().any(below);
                 ours.then_some(Self::Data(Inside { sandbox: None, port: ENVD_PORT }))
             }
         }

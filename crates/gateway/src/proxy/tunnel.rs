@@ -21,6 +21,8 @@ use tracing::Instrument;
 
 /// How long one side may go on alone, without a byte, after the other has said all it had to say.
 const HALF_OPEN: Duration = Duration::from_secs(60);
+/// The same after a failure: what is on its way arrives at once or never.
+const LINGER: Duration = Duration::from_secs(2);
 /// How often is looked whether the key of a tunnel is still good.
 const LOOK: Duration = Duration::from_secs(15);
 /// A frame of a live view fits a few times.
@@ -92,7 +94,8 @@ async fn key_is_bad(app: &App, secret: Option<&Secret>) -> String {
 }
 
 /// Carries bytes both ways. An end in one direction is handed on as an end, and the other direction goes on for as long as it
-/// has something to say; a failure ends both.
+/// has something to say. So it does, for a moment, after a failure: a desk that is done may be written to no more, but what it
+/// said last is still on its way, and would be lost if the client's connection were closed with something of it unread.
 async fn join<A, B>(a: A, b: B) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite,
@@ -103,12 +106,12 @@ where
     let (from_b, to_b) = tokio::io::split(b);
     let there = pin!(carry(from_a, to_b, &moved));
     let back = pin!(carry(from_b, to_a, &moved));
-    let rest = futures_util::future::try_select(there, back).await.map_err(|e| e.factor_first().0)?.factor_first().1;
-    let mut rest = pin!(rest);
+    let (first, mut rest) = futures_util::future::select(there, back).await.factor_first();
+    let limit = if first.is_ok() { HALF_OPEN } else { LINGER };
     let mut before = moved.load(Ordering::Relaxed);
     loop {
-        if let Ok(ended) = tokio::time::timeout(HALF_OPEN, &mut rest).await {
-            return ended;
+        if let Ok(ended) = tokio::time::timeout(limit, &mut rest).await {
+            return first.and(ended);
         }
         let now = moved.load(Ordering::Relaxed);
         if now == before {
@@ -121,12 +124,24 @@ where
 async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, moved: &AtomicU64) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
-        let count = from.read(&mut buffer).await?;
-        if count == 0 {
-            return to.shutdown().await;
+        let count = match from.read(&mut buffer).await {
+            Ok(0) => return to.shutdown().await,
+            Ok(count) => count,
+            Err(failure) => {
+                let _ = to.shutdown().await;
+                return Err(failure);
+            }
+        };
+        let written = async {
+            to.write_all(&buffer[..count]).await?;
+            to.flush().await
+        };
+        if let Err(failure) = written.await {
+            // Heard out, so that it can hear the rest.
+            let all = async { while !matches!(from.read(&mut buffer).await, Ok(0) | Err(_)) {} };
+            let _ = tokio::time::timeout(LINGER, all).await;
+            return Err(failure);
         }
-        to.write_all(&buffer[..count]).await?;
-        to.flush().await?;
         moved.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
@@ -156,6 +171,26 @@ mod tests {
         client.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "answer".repeat(5));
         joined.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_desk_says_last_arrives_though_it_hears_no_more() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for _ in 0..50 {
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (gateway, _) = listener.accept().await.unwrap();
+            let (inside, mut desk) = tokio::net::UnixStream::pair().unwrap();
+            let joined = tokio::spawn(join(gateway, inside));
+            client.write_all(b"never read").await.unwrap();
+            desk.write_all(&[7; 100_000]).await.unwrap();
+            drop(desk);
+            let _ = client.write_all(b"nor this").await;
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).await.unwrap();
+            assert_eq!(said.len(), 100_000);
+            drop(client);
+            let _ = joined.await.unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]

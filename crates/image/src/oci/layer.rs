@@ -318,7 +318,10 @@ mod tests {
         }
     }
 
-    fn unpacked(blob: &Blob) -> Vec<(String, Vec<u8>, Vec<(String, Vec<u8>)>)> {
+    /// Path, content, extended attributes.
+    type Unpacked = (String, Vec<u8>, Vec<(String, Vec<u8>)>);
+
+    fn unpacked(blob: &Blob) -> Vec<Unpacked> {
         let bytes = blob.source.read_from(0).unwrap();
         let plain: Box<dyn Read> = match blob.media_type.as_str() {
             spec::LAYER_GZIP => Box::new(flate2::read::GzDecoder::new(bytes)),
