@@ -64,7 +64,7 @@ class subprocess_errors:
 def test_a_full_disk():
     """The data directory runs full while clients work and the orchestrator is killed; when there is room again, all is well again."""
     data = tempfile.mkdtemp(prefix="hotdesk-full-")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900m,mode=755", "tmpfs", data], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1400m,mode=755", "tmpfs", data], check=True)
     rng = random.Random(chaos.seed())
     filler = os.path.join(data, "filler")
     try:
