@@ -32,23 +32,31 @@ def test_a_client_uses_a_web_page(fleet, way):
             made = await hands.said("create_desk", template="base", width=1600, height=900, network=False)
             desk = re.search(r"d-\w{12}", made)[0]
             await hands.until("list_desks", f"{desk}: running")
-            await hands.call("write_file", desk=desk, path="page.html", text=PAGE)
-            await hands.call("run", desk=desk, background=True, command="exec chromium --start-maximized file:///home/user/page.html")
-            await hands.until("tree", "Order now", desk=desk)
-
-            tree = await hands.said("tree", desk=desk, app="chromium")
-            assert "What do you want?" in tree
-            dish = place(tree, r"entry.*Dish")
-            steps = [{"do": "click", "x": dish[0], "y": dish[1]}, {"do": "type", "text": "Käsespätzle & 2 €"}]
-            await hands.call("act", desk=desk, steps=steps)
-            assert "Käsespätzle & 2 €" in await hands.said("tree", desk=desk, find="dish")
-            button = place(await hands.said("tree", desk=desk, find="Order now"), r"button \"Order now\"")
-            seen = picture(await hands.call("act", desk=desk, steps=[{"do": "click", "x": button[0], "y": button[1]}]))
-            assert seen.convert("RGB").getpixel((seen.width // 2, seen.height * 3 // 4)) == (0, 200, 0), "the page is green"
-            await hands.until("tree", "Ordered: Käsespätzle & 2 €", desk=desk)
-            await hands.call("delete_desk", desk=desk)
+            try:
+                await order(hands, desk)
+            finally:
+                await hands.call("delete_desk", desk=desk)
 
     asyncio.run(work())
+
+
+async def order(hands, desk: str):
+    await hands.call("write_file", desk=desk, path="page.html", text=PAGE)
+    await hands.call("run", desk=desk, background=True, command="exec chromium --start-maximized file:///home/user/page.html")
+    await hands.until("tree", "Order now", desk=desk)
+
+    tree = await hands.said("tree", desk=desk, app="chromium")
+    assert "What do you want?" in tree
+    dish = place(tree, r"entry.*Dish")
+    steps = [{"do": "click", "x": dish[0], "y": dish[1]}, {"do": "type", "text": "Käsespätzle & 2 €"}]
+    await hands.call("act", desk=desk, steps=steps)
+    # The keys are sent; when Chromium has worked through them and told its tree is its own affair.
+    await hands.until("tree", "Käsespätzle & 2 €", desk=desk, find="dish")
+    button = place(await hands.said("tree", desk=desk, find="Order now"), r"button \"Order now\"")
+    await hands.call("act", desk=desk, steps=[{"do": "click", "x": button[0], "y": button[1]}])
+    await hands.until("tree", "Ordered: Käsespätzle & 2 €", desk=desk)
+    seen = picture(await hands.call("look", desk=desk))
+    assert seen.convert("RGB").getpixel((seen.width // 2, seen.height * 3 // 4)) == (0, 200, 0), "the page is green"
 
 
 def place(tree: str, line: str) -> tuple[int, int]:
