@@ -88,6 +88,23 @@ pub struct Placed {
     pub handle: serde_json::Value,
 }
 
+/// What a template asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Wishes {
+    pub resources: Option<Resources>,
+    pub screen: Option<Size>,
+}
+
+impl Wishes {
+    /// Those of a template of the library; a name that it does not know has none.
+    #[must_use]
+    pub fn of(images: &hotdesk_image::Library, template: &str) -> Self {
+        let Ok(template) = images.template(template) else { return Self::default() };
+        let screen = template.screen.map(|screen| Size { width: screen.width, height: screen.height });
+        Self { resources: template.resources, screen }
+    }
+}
+
 /// What a provider finds when it looks: a desk of ours, running or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -141,6 +158,11 @@ pub trait Provider: Send + Sync + 'static {
 
     /// What works here and what would fix the rest, for people.
     async fn check(&self) -> Vec<Check>;
+
+    /// What the template asks for where neither the request nor the fleet's settings say anything.
+    fn wishes(&self, _template: &str) -> Wishes {
+        Wishes::default()
+    }
 
     /// Whether the template can be used, and what is missing; called before anything is spent.
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()>;
