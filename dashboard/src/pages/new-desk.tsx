@@ -78,7 +78,7 @@ export function NewDesk({ onClose }: { onClose: () => void }) {
         </fieldset>
         {chosen && !chosen.built && <Notice look="warn" icon="info">This template is built first, once on this machine. That takes a few minutes.</Notice>}
         <div class="pair">
-          <Field label="Name" help="May be left out">{(id) => <input id={id} class="input" value={name} onInput={(e) => setName(e.currentTarget.value)} placeholder="research-1" />}</Field>
+          <Field label="Name" help="May be left out">{(id) => <input id={id} class="input" autofocus value={name} onInput={(e) => setName(e.currentTarget.value)} placeholder="research-1" />}</Field>
           <Field label="Labels" help="Separated by spaces">{(id) => <input id={id} class="input" value={labels} onInput={(e) => setLabels(e.currentTarget.value)} placeholder="run=7 team=web" />}</Field>
           <Field label="Screen">{(id) => <select id={id} class="select" value={size} onChange={(e) => setSize(e.currentTarget.value)}>{SIZES.map((s) => <option key={s} value={s}>{s.replace("x", " × ")}</option>)}</select>}</Field>
           <Field label="When idle, stop after">{(id) => (
