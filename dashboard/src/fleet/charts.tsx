@@ -1,8 +1,9 @@
 // Small charts, drawn by ourselves: a meter, bars by day, lines over the last minutes.
 
-export function Meter({ label, value, most, words }: { label: string; value: number; most: number; words: string }) {
+/** `calm` where being full is no trouble. */
+export function Meter({ label, value, most, words, calm }: { label: string; value: number; most: number; words: string; calm?: boolean }) {
   const part = most > 0 ? Math.min(1, value / most) : 0;
-  const look = part > 0.95 ? "bad" : part > 0.8 ? "warn" : "";
+  const look = calm ? "calm" : part > 0.95 ? "bad" : part > 0.8 ? "warn" : "";
   return (
     <div class="meter">
       <div class="row"><span class="small">{label}</span><span class="grow" /><span class="small soft number">{words}</span></div>
@@ -33,9 +34,9 @@ const WIDTH = 600;
 const HEIGHT = 130;
 
 /** Lines over the last moments; the newest value is at the right. */
-export function Lines({ label, series, length, words }: { label: string; series: Series[]; length: number; words: (value: number) => string }) {
+export function Lines({ label, series, length, words, least = 0 }: { label: string; series: Series[]; length: number; words: (value: number) => string; least?: number }) {
   const all = series.flatMap((one) => one.values).filter((value): value is number => value !== null);
-  const most = nice(Math.max(...all, 0));
+  const most = nice(Math.max(...all, least));
   const x = (index: number, of: number) => WIDTH - ((of - 1 - index) * WIDTH) / (length - 1);
   const y = (value: number) => HEIGHT - (value / most) * (HEIGHT - 8);
   return (

@@ -49,7 +49,7 @@ export function DeskBar({ desk, lease, link, scaled, onScaled, onTake, onGive, p
           <Button icon="camera" look="plain" label="Save a screenshot" onClick={picture} />
           <Button icon="clipboard" look="plain" label="Clipboard" onClick={() => setClipboard(true)} />
           <KeyboardMenu desk={desk.id} link={link} driving={driving} />
-          <Button icon="gauge" look="plain" label={scaled ? "Real size" : "Fit the window"} pressed={!scaled} onClick={() => onScaled(!scaled)} />
+          <Button icon="real" look="plain" label={scaled ? "Real size" : "Fit the window"} pressed={!scaled} onClick={() => onScaled(!scaled)} />
           <Button icon="expand" look="plain" label="Full screen" onClick={fill} />
         </div>
       )}

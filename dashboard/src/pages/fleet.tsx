@@ -26,6 +26,8 @@ export function FleetPage() {
   const info = fleet.value;
   if (fleet.error && !info) return <div class="page"><h1>Fleet</h1><br /><Failure error={fleet.error} again={fleet.again} /></div>;
   const moments = history.moments;
+  // The scale grows with what was measured, up to ten minutes.
+  const shownLength = Math.min(LENGTH, Math.max(20, moments.length));
   const count = info ? Object.values(info.desks).reduce((sum, n) => sum + n, 0) : 0;
 
   return (
@@ -36,7 +38,7 @@ export function FleetPage() {
           {info ? (
             <div class="column" style={{ gap: "16px" }}>
               <Meter label="Desks" value={count} most={info.max_desks} words={`${count} of ${info.max_desks}`} />
-              <Meter label="Processors promised" value={info.cpus_promised} most={Math.max(info.cpus, info.cpus_promised)} words={`${info.cpus_promised} for ${info.cpus} there are`} />
+              <Meter label="Processors promised" value={info.cpus_promised} most={Math.max(info.cpus, info.cpus_promised)} words={`${info.cpus_promised} on ${info.cpus}`} calm />
               <Meter label="Memory promised" value={info.memory_promised_mib} most={info.memory_mib} words={`${bytes(info.memory_promised_mib * MIB)} of ${bytes(info.memory_mib * MIB)}`} />
               <div class="states">{Object.entries(info.desks).map(([state, n]) => <span key={state} class="chip">{n} {stateWord(state as State).toLowerCase()}</span>)}</div>
             </div>
@@ -70,24 +72,16 @@ export function FleetPage() {
                 <Figure words="Action" value={overall(history.latest, "action")} />
                 <Figure words="Control" value={overall(history.latest, "control")} />
               </div>
-              <Lines label="Latency" length={LENGTH} words={milliseconds} series={[{ name: "Screenshots", colour: "agent", values: moments.map((m) => m.screenshots) }, { name: "Actions", colour: "accent", values: moments.map((m) => m.actions) }]} />
+              <Lines label="Latency" length={shownLength} words={milliseconds} series={[{ name: "Screenshots", colour: "agent", values: moments.map((m) => m.screenshots) }, { name: "Actions", colour: "accent", values: moments.map((m) => m.actions) }]} />
             </>
           )}
         </Card>
         <Card title="Use" note="of all desks">
           {history.refused ? <Closed /> : (
             <div class="two-lines">
-              <Lines label="Processors" length={LENGTH} words={(n) => `${n.toFixed(2)} cores`} series={[{ name: "Processors", colour: "good", values: moments.map((m) => m.cpu) }]} />
-              <Lines label="Memory" length={LENGTH} words={bytes} series={[{ name: "Memory", colour: "warn", values: moments.map((m) => m.memory) }]} />
+              <Lines label="Processors" length={shownLength} words={(n) => `${n.toFixed(2)} cores`} least={0.1} series={[{ name: "Processors", colour: "good", values: moments.map((m) => m.cpu) }]} />
+              <Lines label="Memory" length={shownLength} words={bytes} series={[{ name: "Memory", colour: "warn", values: moments.map((m) => m.memory) }]} />
             </div>
-          )}
-        </Card>
-        <Card title="Pools" note="desks that wait, so that a claim costs nothing">
-          {pools.error && !pools.value ? <Failure error={pools.error} /> : pools.value?.length === 0 ? <p class="soft small">No pool is kept. <code>hotdesk pool set base --min 2 --max 8</code> keeps desks of a template ready.</p> : (
-            <div class="table-scroll"><table>
-              <thead><tr><th>Template</th><th class="right">Ready</th><th class="right">On the way</th><th class="right">Wanted</th><th class="right">Claims</th><th class="right">Misses</th></tr></thead>
-              <tbody>{pools.value?.map((pool) => <tr key={pool.template}><td>{pool.template}</td><td class="right number">{pool.ready}</td><td class="right number">{pool.filling}</td><td class="right number">{pool.target} <span class="faint">({pool.min} to {pool.max})</span></td><td class="right number">{pool.claims}</td><td class="right number">{pool.misses}</td></tr>)}</tbody>
-            </table></div>
           )}
         </Card>
         <Card title="Desks by use">
@@ -101,17 +95,25 @@ export function FleetPage() {
             </table></div>
           )}
         </Card>
+        <Card title="Making a desk" note="median of each stage">
+          {history.stages.length === 0 ? <p class="soft small">{info ? `No desk was made since the fleet began. Idle desks stop after ${duration(info.default_policy.auto_stop_s)}.` : ""}</p> : (
+            <dl class="facts">{history.stages.map(([stage, ms]) => <div key={stage}><dt>{stage.replaceAll("_", " ")}</dt><dd class="number">{milliseconds(ms)}</dd></div>)}</dl>
+          )}
+        </Card>
+        <Card title="Pools" note="desks that wait, so that a claim costs nothing">
+          {pools.error && !pools.value ? <Failure error={pools.error} /> : pools.value?.length === 0 ? <p class="soft small">No pool is kept. <code>hotdesk pool set base --min 2 --max 8</code> keeps desks of a template ready.</p> : (
+            <div class="table-scroll"><table>
+              <thead><tr><th>Template</th><th class="right">Ready</th><th class="right">On the way</th><th class="right">Wanted</th><th class="right">Claims</th><th class="right">Misses</th></tr></thead>
+              <tbody>{pools.value?.map((pool) => <tr key={pool.template}><td>{pool.template}</td><td class="right number">{pool.ready}</td><td class="right number">{pool.filling}</td><td class="right number">{pool.target} <span class="faint">({pool.min} to {pool.max})</span></td><td class="right number">{pool.claims}</td><td class="right number">{pool.misses}</td></tr>)}</tbody>
+            </table></div>
+          )}
+        </Card>
         <Card title="Providers">
           <ul class="providers">
             {info?.providers.map((provider) => (
               <li key={provider.name} class="row"><span class={`state-dot ${provider.ready ? "good" : "bad"}`} aria-hidden="true" /><span>{provider.name}</span><span class="grow" /><span class="soft tiny">{provider.ready ? "ready" : provider.reason}</span></li>
             ))}
           </ul>
-        </Card>
-        <Card title="Making a desk" note="median of each stage">
-          {history.stages.length === 0 ? <p class="soft small">{info ? `No desk was made since the fleet began. Idle desks stop after ${duration(info.default_policy.auto_stop_s)}.` : ""}</p> : (
-            <dl class="facts">{history.stages.map(([stage, ms]) => <div key={stage}><dt>{stage.replaceAll("_", " ")}</dt><dd class="number">{milliseconds(ms)}</dd></div>)}</dl>
-          )}
         </Card>
       </div>
     </div>

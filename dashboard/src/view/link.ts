@@ -22,7 +22,7 @@ export class Link {
   private driving = false;
   private scaled = true;
 
-  constructor(private readonly desk: string, private readonly place: HTMLElement, private readonly still: HTMLCanvasElement, private readonly onInput: () => void) {
+  constructor(private readonly desk: string, private readonly place: HTMLElement, private readonly still: HTMLCanvasElement, private readonly onInput: () => void, private readonly leased: boolean) {
     for (const kind of ["keydown", "pointerdown", "wheel", "pointermove"]) place.addEventListener(kind, this.touched, { capture: true, passive: true });
     void this.open();
   }
@@ -74,7 +74,7 @@ export class Link {
     const { default: Viewer } = await import("@novnc/novnc");
     if (this.ended) return;
     this.place.replaceChildren();
-    const rfb = new Viewer(this.place, socketAddress(`v1/desks/${this.desk}/view`, { viewer }), { shared: true, wsProtocols: ["binary"] });
+    const rfb = new Viewer(this.place, socketAddress(`v1/desks/${this.desk}/view`, this.leased ? { viewer } : {}), { shared: true, wsProtocols: ["binary"] });
     rfb.background = "transparent";
     rfb.scaleViewport = this.scaled;
     rfb.viewOnly = !this.driving;

@@ -23,15 +23,18 @@ export function LiveView({ desk, size, lease, mark, scaled, onLink, onFiles }: P
   const [link, setLink] = useState<Link | null>(null);
   const [dragging, setDragging] = useState(false);
 
+  // A desk's server that knows no lease knows no viewers either, and refuses their names.
+  const known = lease.free.value || lease.lease.value !== null;
   useEffect(() => {
-    const made = new Link(desk, place.current!, still.current!, () => lease.touched());
+    if (!known) return;
+    const made = new Link(desk, place.current!, still.current!, () => lease.touched(), !lease.free.peek());
     setLink(made);
     onLink(made);
     return () => {
       made.close();
       onLink(null);
     };
-  }, [desk]);
+  }, [desk, known]);
   useSignalEffect(() => link?.drive(lease.mine.value));
   useEffect(() => link?.drive(lease.mine.peek()), [link]);
   useEffect(() => link?.scale(scaled), [link, scaled]);
@@ -64,11 +67,7 @@ function Mark({ mark, size, link }: { mark: Signal<Rect | null>; size: Size; lin
   const shown = canvas.getBoundingClientRect();
   const frame = canvas.closest(".view")!.getBoundingClientRect();
   const scale = shown.width / (canvas.width || size.width);
-  const style = {
-    left: `${shown.left - frame.left + rect.x * scale}px`,
-    top: `${shown.top - frame.top + rect.y * scale}px`,
-    width: `${rect.width * scale}px`,
-    height: `${rect.height * scale}px`,
-  };
-  return <div class="view-mark" style={style} aria-hidden="true" />;
+  const screen = { left: `${shown.left - frame.left}px`, top: `${shown.top - frame.top}px`, width: `${shown.width}px`, height: `${shown.height}px` };
+  const part = { left: `${rect.x * scale}px`, top: `${rect.y * scale}px`, width: `${rect.width * scale}px`, height: `${rect.height * scale}px` };
+  return <div class="view-shade" style={screen} aria-hidden="true"><div class="view-mark" style={part} /></div>;
 }
