@@ -55,6 +55,10 @@ export class Tile {
   close() {
     const old = this.picture.peek();
     if (old) URL.revokeObjectURL(old);
+    // A desk that is started again begins with a new picture.
+    this.picture.value = null;
+    this.etag = null;
+    this.due = 0;
   }
 }
 

@@ -58,7 +58,7 @@ function Present({ desk }: { desk: Desk }) {
         event.preventDefault();
         event.stopPropagation();
         void give();
-      } else if (event.key.toLowerCase() === "t" && lease && !driving && !lease.free.peek() && !isTyping(event) && !event.metaKey && !event.ctrlKey && !event.altKey) {
+      } else if (event.key.toLowerCase() === "t" && lease && !driving && !lease.free.peek() && (onScreen(event) || !isTyping(event)) && !event.metaKey && !event.ctrlKey && !event.altKey) {
         event.preventDefault();
         void take(event.shiftKey);
       }
@@ -83,6 +83,11 @@ function Present({ desk }: { desk: Desk }) {
       {panel && <Panels desk={desk} name={panel} onName={choose} mark={mark} />}
     </div>
   );
+}
+
+/** The live view takes keys only while this person drives. */
+function onScreen(event: KeyboardEvent): boolean {
+  return (event.target as HTMLElement).tagName === "CANVAS";
 }
 
 function Rest({ desk }: { desk: Desk }) {

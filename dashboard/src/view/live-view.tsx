@@ -3,6 +3,7 @@ import { useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rect, Size } from "../api/types";
 import { Icon } from "../ui/icon";
+import { driverWord } from "../ui/state";
 import { Link } from "./link";
 import type { LeaseWatch } from "./lease";
 
@@ -53,6 +54,9 @@ export function LiveView({ desk, size, lease, mark, scaled, onLink, onFiles }: P
       <Mark mark={mark} size={size} link={link} />
       {state !== "connected" && (
         <div class="view-state" role="status"><span class="chip warn"><span class="dot pulse" />{state === "lost" ? "Connection lost, trying again" : "Connecting"}</span></div>
+      )}
+      {!lease.free.value && lease.lease.value && (
+        <div class="view-driver"><span class={`chip ${lease.lease.value.driver}`}>{driverWord(lease.lease.value)}{lease.mine.value ? <kbd>F8</kbd> : <kbd>T</kbd>}</span></div>
       )}
       {dragging && <div class="view-drop"><Icon name="upload" size={28} />Drop to upload to the home directory</div>}
     </div>
