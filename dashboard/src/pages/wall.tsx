@@ -86,7 +86,7 @@ function DeskTile({ desk }: { desk: Desk }) {
   const labels = Object.entries(desk.labels).filter(([name]) => !name.includes("/"));
 
   return (
-    <a class="tile" href={deskLink(desk.id)} aria-label={`${nameOf(desk)}, ${stateWord(desk.state)}`} data-desk={desk.id}>
+    <a class="tile" href={deskLink(desk.id)} data-desk={desk.id}>
       <div class="tile-picture" ref={box} style={{ aspectRatio: `${desk.screen.width} / ${desk.screen.height}` }}>
         {runs ? <Picture tile={tile} /> : <Resting desk={desk} />}
         {runs && driver === "person" && <span class="chip person tile-driver"><Icon name="hand" size={13} />Person is driving</span>}
@@ -94,7 +94,7 @@ function DeskTile({ desk }: { desk: Desk }) {
       <div class="tile-words">
         <div class="row">
           <span class={`state-dot ${runs ? "good" : desk.state === "error" ? "bad" : onItsWay(desk.state) ? "warn pulse" : ""}`} aria-hidden="true" />
-          <span class="tile-name cut grow">{nameOf(desk)}</span>
+          <span class="tile-name cut grow">{nameOf(desk)}{runs && <span class="only-read">, {stateWord(desk.state)}</span>}</span>
           <span class="faint tiny number">{activityWord(desk)}</span>
         </div>
         <div class="row tile-second">
