@@ -11,6 +11,7 @@ pub(super) fn sentence(problem: &Problem) -> String {
     let hint = match problem.code.as_str() {
         "not_running" => Some("start_desk starts a stopped desk; one that is on its way needs a moment"),
         "not_found" if what.contains("desk") => Some("list_desks shows the desks that there are"),
+        "person_is_driving" => Some("screenshots and lists work meanwhile; look now and then, and go on when the person is done"),
         "desk_failed" => Some("reset_desk tries anew, delete_desk removes it"),
         // Ours name tools, the API's name addresses, which a model can't call.
         _ => problem.hint.as_deref().filter(|hint| !hint.contains("/v1/")),
