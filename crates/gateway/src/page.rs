@@ -183,7 +183,9 @@ mod tests {
 
     #[test]
     fn packed_files_are_for_those_who_take_them() {
-        for (value, takes) in [("gzip", true), ("br, gzip;q=0.5", true), ("*", true), ("br", false), ("gzip;q=0", false), ("", false)] {
+        for (value, takes) in
+            [("gzip", true), ("br, gzip;q=0.5", true), ("*", true), ("br", false), ("gzip;q=0", false), ("", false)]
+        {
             assert_eq!(accepts_gzip(value), takes, "{value}");
         }
     }

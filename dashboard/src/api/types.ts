@@ -103,6 +103,7 @@ export interface TraceInfo {
   width: number;
   height: number;
   complete: boolean;
+  note?: string;
 }
 
 export interface Action {
@@ -117,6 +118,8 @@ export interface Action {
   dx?: number;
   dy?: number;
   ms?: number;
+  change?: string;
+  act?: { do: string };
 }
 
 export interface Step {

@@ -30,7 +30,7 @@ export function TracePage({ desk, id }: { desk: string; id: string }) {
         <div class="desk-title">
           <h1 class="cut">{info ? info.name || `Trace of ${dateTime(info.started)}` : "Trace"}</h1>
           {info && !info.ended && <span class="chip bad"><span class="dot pulse" />Recording</span>}
-          {info && !info.complete && info.ended && <span class="chip warn">Cut short</span>}
+          {info?.ended && (info.note || !info.complete) && <span class="chip warn" title={info.note}>Cut short</span>}
         </div>
         <span class="grow" />
         {info && <span class="faint tiny number">{name ? `${nameOf(name)} · ` : ""}{count(info.steps, "step")} · {bytes(info.bytes)}</span>}

@@ -59,6 +59,11 @@ export function inWords(action: Action): string {
     case "key_up": return `let go ${action.keys?.join(" + ")}`;
     case "type": return `type “${action.text ?? ""}”`;
     case "wait": return `wait ${action.ms} ms`;
+    case "window": return `${action.change ?? "change"} the window`;
+    case "place_window": return "place the window";
+    case "element": return `${action.act?.do.replaceAll("_", " ") ?? "act on"} an element`;
+    case "copy": return action.text ? `copy “${action.text}”` : "copy";
+    case "clear_clipboard": return "empty the clipboard";
     default: return action.do.replaceAll("_", " ");
   }
 }
