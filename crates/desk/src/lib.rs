@@ -126,8 +126,7 @@ impl Desk {
     pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
         self.view.close();
         self.recorder.shutdown().await;
-        // There may be none under way.
-        let _ = self.tracer.stop().await;
+        self.tracer.shutdown().await;
         self.session.stop_with(sweep).await;
     }
 }

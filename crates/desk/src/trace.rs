@@ -59,6 +59,8 @@ const LOOK_LIMIT: Duration = Duration::from_millis(250);
 const NEW_GESTURE: Duration = Duration::from_millis(500);
 /// How long a recording may take to write its end.
 const END_LIMIT: Duration = Duration::from_secs(15);
+/// The same when the desk stops, which has only seconds for all of its parts.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Open traces that are kept for those who page through them.
 const MOST_READERS: usize = 4;
 
@@ -201,9 +203,18 @@ impl Tracer {
         }
     }
 
+    /// Ends the recording, if there is one: the desk stops. What is not written by then is lost, and no more.
+    pub(crate) async fn shutdown(&self) {
+        let _ = tokio::time::timeout(SHUTDOWN_LIMIT, self.stop()).await;
+    }
+
     /// The recording under way.
     pub fn current(&self) -> Option<TraceInfo> {
         self.active().map(|active| active.facts.lock().unwrap_or_else(PoisonError::into_inner).info.clone())
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.slot().is_some()
     }
 
     /// All traces, the newest first.

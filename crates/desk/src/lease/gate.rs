@@ -20,7 +20,7 @@ impl Gate {
 
     /// Whether somebody wants to know what turns are about.
     pub(crate) fn records(&self) -> bool {
-        self.tracer.as_ref().is_some_and(|tracer| tracer.current().is_some())
+        self.tracer.as_ref().is_some_and(Tracer::is_recording)
     }
 
     /// One turn of whoever asks. `deeds` tells what it is about, if somebody wants to know.

@@ -179,10 +179,10 @@ impl Recorder {
     }
 
     async fn ended(&mut self, draft: Box<Draft>, pending: &mut Option<Pending>) -> Result<()> {
+        self.complete(pending, None).await?;
         if draft.result == StepResult::Refused {
             return self.write(draft, None).await;
         }
-        self.complete(pending, None).await?;
         let (screen, frames) = (self.screen.clone(), self.frames);
         let quiet: Quiet = Box::pin(async move {
             if frames == Frames::Changed {

@@ -121,6 +121,20 @@ fn what_did_not_change_is_kept_once() {
 }
 
 #[test]
+fn an_older_picture_after_a_newer_one_is_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.hdtrace");
+    let mut writer = Writer::create(&path, &head(), 1 << 30).unwrap();
+    let mut frame = Arc::new(Frame::black(Size { width: 80, height: 40 }, 1));
+    let old = frame.clone();
+    painted(&mut frame, 2, |_, _| 0x99);
+    let names = [writer.frame(&frame).unwrap(), writer.frame(&old).unwrap(), writer.frame(&frame).unwrap()];
+    assert_eq!(names[0], names[2]);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(names.map(|name| decoded(&reader.frame(&name).unwrap()).1[2]), [0x99, 0, 0x99]);
+}
+
+#[test]
 fn a_trace_that_breaks_off_is_read_up_to_its_last_whole_record() {
     let folder = tempfile::tempdir().unwrap();
     let (path, ends) = sample(folder.path());

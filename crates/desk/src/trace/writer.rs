@@ -73,7 +73,8 @@ impl Writer {
     /// Keeps a picture, as far as it is new, and tells its name.
     pub(super) fn frame(&mut self, frame: &Frame) -> Result<String> {
         let size = frame.size();
-        let known = self.last.take().filter(|last| last.size == size);
+        // Pictures may come in another order than they were taken in; an older one is looked at as a whole.
+        let known = self.last.take().filter(|last| last.size == size && last.version <= frame.version());
         let count = (size.height as usize).div_ceil(STRIP_ROWS);
         let mut strips = Vec::with_capacity(count);
         for strip in 0..count {

@@ -69,4 +69,15 @@ mod tests {
         one.hint = Some("take another".into());
         assert_eq!(sentence(&one), "the name is taken. Take another");
     }
+
+    #[test]
+    fn a_model_is_told_what_to_do_while_a_person_drives() {
+        let mut refused = problem(423, "person_is_driving", "Ada is driving this desk");
+        refused.hint = Some("act again once `/v1/lease` says that the agent drives".into());
+        let text = sentence(&refused);
+        assert!(
+            text.starts_with("Ada is driving this desk. Screenshots and lists work meanwhile") && !text.contains("/v1/"),
+            "{text}"
+        );
+    }
 }
