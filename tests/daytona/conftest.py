@@ -19,12 +19,12 @@ def key() -> str:
     return os.environ["HOTDESK_KEY"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tag():
     return lambda prefix="t": f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until():
     """Waits for something to be true, and returns it."""
 
