@@ -69,6 +69,7 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@bench/fleet $(BENCH_FLEET)
 	@bench/disk $(BENCH_DISK)
 	@bench/vm
+	@bench/dialects $(BENCH_DIALECTS)
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

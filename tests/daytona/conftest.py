@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 
 import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.fixture(scope="session")
