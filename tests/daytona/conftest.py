@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 import time
@@ -9,7 +10,14 @@ import uuid
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+
+import support  # noqa: E402
+
+
+def pytest_configure(config):
+    support.register(config, "daytona", f"`daytona` {importlib.metadata.version('daytona')}")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,11 @@ import hostile
 import httpx
 import pytest
 from daytona import CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, SessionExecuteRequest
+from support import supports
+
+
+#: What any of the calls needs.
+WISH = {"name": "x", "labels": {}, "command": "true", "code": "1", "language": "python", "sessionId": "x", "x": 1, "y": 1, "set": {}}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +53,7 @@ def asked(url: str, inside: str, sandbox) -> list[tuple[str, str]]:
     return [(m, at + p) for m, p in control] + [(m, base + p) for base in (inside, old) for m, p in tools]
 
 
+@supports("hostile clients", "wrong keys")
 def test_wrong_keys(url, inside, sandbox, client):
     for headers in ({}, {"Authorization": "Bearer hd_wrong"}, {"Authorization": "Basic eDp5"}, {"X-Daytona-Preview-Token": "x"}):
         for method, address in asked(url, inside, sandbox)[:: 1 if headers else 3]:
@@ -59,11 +65,12 @@ def test_wrong_keys(url, inside, sandbox, client):
     assert client.get(sandbox.id).state == "started", "and whoever has the key is not held up"
 
 
+@supports("hostile clients", "sandboxes of others")
 def test_sandboxes_of_others(url, inside, sandbox, client, key, until):
     made = until(lambda: new_key(key))
     theirs = {"Authorization": f"Bearer {made}"}
     for method, address in asked(url, inside, sandbox):
-        reply = until(lambda: unless_busy(httpx.request(method, address, headers=theirs, json={"name": "x", "labels": {}}, trust_env=False)))
+        reply = until(lambda: unless_busy(httpx.request(method, address, headers=theirs, json=WISH, trust_env=False)))
         assert reply.status_code == 404, (method, address, reply.text)
         assert "hd_" not in reply.text
     with hostile.connection(inside) as one:
@@ -84,6 +91,7 @@ def unless_busy(reply):
     return reply if reply.status_code != 429 else None
 
 
+@supports("hostile clients", "bodies, heads and frames that are too large")
 def test_more_than_anybody_needs(url, inside, sandbox, mine):
     with hostile.nothing_stays(sandbox.id):
         # announced and never sent; announced by chunks; a head without an end
@@ -121,6 +129,7 @@ def test_more_than_anybody_needs(url, inside, sandbox, mine):
         assert sandbox.process.exec("echo well").result.strip() == "well"
 
 
+@supports("hostile clients", "readers who do not read")
 def test_slow_readers(inside, sandbox, mine):
     """They hold up themselves, and nothing is collected for them."""
     with hostile.nothing_stays(sandbox.id):
@@ -157,6 +166,7 @@ def test_what_is_printed_is_bounded(inside, sandbox, mine):
         assert sandbox.process.exec("echo well").result.strip() == "well"
 
 
+@supports("hostile clients", "clients who leave in the middle")
 def test_gone_in_the_middle(url, inside, sandbox, mine, until):
     """Half a head, half a body, half a stream; closed, reset, or closed on one side alone."""
     upload = mine | {"Content-Type": "multipart/form-data; boundary=b", "Content-Length": "100000000"}
@@ -190,6 +200,7 @@ def test_gone_in_the_middle(url, inside, sandbox, mine, until):
                 sandbox.process.kill_pty_session(f"left-{n}")
 
 
+@supports("hostile clients", "a thousand commands at once")
 def test_a_thousand_at_once(inside, sandbox, key):
     """On a thousand connections, all of them open before the first is answered."""
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from daytona import CreateSandboxFromImageParams, Daytona, DaytonaConfig, Resources, SandboxState, SessionExecuteRequest
+from support import supports
 
 IMAGE = "whitezxj/sandbox:0.1.0"
 SERVICES = "exec /usr/bin/supervisord -n -c /etc/supervisor/conf.d/supervisord.conf"
@@ -85,6 +86,7 @@ def services(sandbox, until):
     return sandbox
 
 
+@supports("OpenManus", "`create_sandbox`, `get_or_start_sandbox`, `delete_sandbox`, supervisord's session")
 def test_create_and_delete(client, until):
     """Its five functions, with a stop between: sessions are forgotten, files are not."""
     sandbox = create_sandbox(client, PASSWORD, "a-project")
@@ -102,6 +104,7 @@ def test_create_and_delete(client, until):
     assert client.get(again.id).state in ("destroying", "destroyed"), "a deleted one is known for a while"
 
 
+@supports("OpenManus", "the shell tool, by tmux")
 def test_shell_tool(sandbox, until):
     """Each step is a command of a session, whose log is text; what is run is run in tmux."""
     session = str(uuid.uuid4())
@@ -132,6 +135,7 @@ def test_shell_tool(sandbox, until):
     sandbox.process.delete_session(session)
 
 
+@supports("OpenManus", "the files tool")
 def test_files_tool(sandbox):
     assert sandbox.get_user_root_dir().startswith("/")
     with pytest.raises(Exception):
@@ -148,6 +152,7 @@ def test_files_tool(sandbox):
         sandbox.fs.get_file_info("/workspace/notes/a.txt")
 
 
+@supports("OpenManus", "the vision tool")
 def test_vision_tool(sandbox):
     sandbox.fs.upload_file(PIXEL, "/workspace/pixel.png")
     info = sandbox.fs.get_file_info("/workspace/pixel.png")
@@ -155,6 +160,7 @@ def test_vision_tool(sandbox):
     assert sandbox.fs.download_file("/workspace/pixel.png") == PIXEL
 
 
+@supports("OpenManus", "the browser tool and its service on port 8003")
 def test_browser_tool(services):
     """The tool talks to a service inside by curl, and shows the picture that comes back."""
     sandbox = services
@@ -190,6 +196,7 @@ def test_browser_tool(services):
     assert wrong["success"] is False and "99" in wrong["message"]
 
 
+@supports("OpenManus", "public links to noVNC on 6080, with its password, and to `/workspace` on 8080")
 def test_links_that_people_open(services):
     """The screen and the pages, without a token, because the sandbox is public; the service of the browser is not for them to use by a name alone."""
     vnc, web = services.get_preview_link(6080), services.get_preview_link(8080)

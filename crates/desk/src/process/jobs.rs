@@ -17,6 +17,9 @@ use tokio::sync::watch;
 pub const RUNNING_LIMIT: usize = 1024;
 /// Jobs whose end is remembered; the oldest are forgotten.
 pub const ENDED_LIMIT: usize = 64;
+/// How long the end of a job is kept for whoever started it to be read, though there are more: many that are started at once end
+/// before the first is read.
+const READER_COMES: Duration = Duration::from_secs(30);
 /// Output that is kept of each job.
 const OUTPUT: usize = 1 << 20;
 /// How often a dying tree is looked at.
@@ -114,9 +117,15 @@ impl Jobs {
     fn remember(&self, job: Arc<Job>) {
         let mut table = self.table();
         table.insert(job.process.info.id, job);
-        let ended: Vec<u64> = table.iter().filter(|(_, job)| job.end.get().is_some()).map(|(id, _)| *id).collect();
-        for id in ended.iter().take(ended.len().saturating_sub(ENDED_LIMIT)) {
-            table.remove(id);
+        let (mut ended, mut awaited) = (Vec::new(), Vec::new());
+        for (id, job) in table.iter() {
+            let Some((_, when)) = job.end.get() else { continue };
+            let soon = when.elapsed().is_ok_and(|since| since < READER_COMES) && job.output.awaits_its_reader();
+            if soon { &mut awaited } else { &mut ended }.push(*id);
+        }
+        let over = |ids: &[u64], limit: usize| ids[..ids.len().saturating_sub(limit)].to_vec();
+        for id in [over(&ended, ENDED_LIMIT), over(&awaited, RUNNING_LIMIT)].concat() {
+            table.remove(&id);
         }
     }
 
