@@ -12,6 +12,7 @@ import hostile
 import httpx
 import pytest
 from e2b import Sandbox
+from support import supports
 
 START = "/process.Process/Start"
 STREAM = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
@@ -70,6 +71,7 @@ def data() -> list[tuple[str, str, dict[str, str], bytes]]:
     return calls + [("GET", "/files?path=/etc/passwd", {}, b""), ("POST", "/files?path=/tmp/x", {"Content-Type": "application/octet-stream"}, b"x")]
 
 
+@supports("hostile clients", "wrong keys and tokens")
 def test_wrong_keys_and_tokens(url, box, inside):
     for headers in ({}, {"X-API-Key": "e2b_" + "0" * 64}, {"X-API-Key": "hd_wrong"}, {"X-API-Key": inside["X-Access-Token"]}):
         for method, path in control(box):
@@ -84,6 +86,7 @@ def test_wrong_keys_and_tokens(url, box, inside):
     assert box.is_running(), "and whoever has the key is not held up"
 
 
+@supports("hostile clients", "sandboxes of others")
 def test_sandboxes_of_others(url, box, inside):
     """Neither a key of another project nor the token of another sandbox opens anything."""
     scope = {"name": "stranger", "scope": {"kind": "project", "project": "strangers"}}
@@ -111,6 +114,7 @@ def patiently(method: str, address: str, **more) -> httpx.Response:
     return reply
 
 
+@supports("hostile clients", "bodies, heads and envelopes that are too large")
 def test_more_than_anybody_needs(url, box, desk, inside):
     with hostile.nothing_stays(desk):
         mine = {"X-API-Key": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
@@ -140,6 +144,7 @@ def test_more_than_anybody_needs(url, box, desk, inside):
         assert box.commands.run("echo well").stdout == "well\n"
 
 
+@supports("hostile clients", "readers who do not read")
 def test_slow_readers(url, box, desk, inside):
     """They hold up themselves, and nothing is collected for them."""
     with hostile.nothing_stays(desk):
@@ -168,6 +173,7 @@ def test_slow_readers(url, box, desk, inside):
         box.commands.run("rm /tmp/sparse")
 
 
+@supports("hostile clients", "clients who leave in the middle")
 def test_gone_in_the_middle(url, box, desk, inside):
     """Half a head, half a body, half a stream; closed, reset, or closed on one side alone."""
     mine = {"X-API-Key": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
@@ -198,6 +204,7 @@ def test_gone_in_the_middle(url, box, desk, inside):
         assert not box.files.exists("/tmp/half")
 
 
+@supports("hostile clients", "a thousand commands at once")
 def test_a_thousand_at_once(url, box, desk, inside):
     """On a thousand connections, all of them open before the first is answered."""
 
