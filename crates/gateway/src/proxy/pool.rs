@@ -78,7 +78,9 @@ impl Pool {
         let places = self.places().entry(way.address.clone()).or_insert_with(|| Arc::new(Semaphore::new(EACH))).clone();
         let place = match tokio::time::timeout(TURN, places.acquire_owned()).await {
             Ok(Ok(place)) => place,
-            _ => return Err(NoWay::Desk(io::Error::new(io::ErrorKind::TimedOut, "it is busy with as many requests as it takes"))),
+            _ => {
+                return Err(NoWay::Desk(io::Error::new(io::ErrorKind::TimedOut, "it is busy with as many requests as it takes")));
+            }
         };
         new(door, way, Some(place)).await
     }
