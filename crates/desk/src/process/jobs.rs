@@ -377,6 +377,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_started_to_be_read_waits_for_its_reader() {
+        let engine = engine();
+        let start = || engine.jobs().start_with(&engine, sh("echo here"), None, true);
+        let mut jobs = Vec::new();
+        for _ in 0..ENDED_LIMIT + 10 {
+            jobs.push(start().await.unwrap());
+        }
+        for job in &jobs {
+            job.wait().await;
+        }
+        let last = start().await.unwrap();
+        last.wait().await;
+        for job in jobs {
+            let kept = engine.jobs().get(job.info().id).unwrap();
+            assert!(matches!(kept.output.read(0).next().await, Some(super::super::tape::Next::Data { .. })));
+        }
+        // Once they are read they are forgotten like all others.
+        start().await.unwrap().wait().await;
+        assert_eq!(engine.jobs().list().len(), ENDED_LIMIT + 2);
+    }
+
+    #[tokio::test]
     async fn output_without_end_is_bounded() {
         let engine = engine();
         let job = engine.jobs().start(&engine, sh("head -c 20000000 /dev/zero")).await.unwrap();
