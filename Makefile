@@ -78,6 +78,7 @@ bench: dashboard ## Run us and the plain Python way side by side; prints medians
 	@bench/disk $(BENCH_DISK)
 	@bench/vm
 	@bench/view
+	@bench/dialects $(BENCH_DIALECTS)
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -1,6 +1,6 @@
 //! One request to a desk and its answer.
 
-use super::pool::{NoWay, Pool, Sender, Way, connect};
+use super::pool::{NoWay, Pool, Sender, Way};
 use super::{Passage, cdp, closed, headers};
 use crate::class::Class;
 use crate::entrance::PassedOn;
@@ -117,7 +117,7 @@ async fn send(passage: &Passage, way: &Way, mut request: Request) -> Result<(hyp
         }
         metrics::retried();
     }
-    let mut sender = match connect(&passage.door, way).await {
+    let mut sender = match passage.app.pool.connect(&passage.door, way).await {
         Ok(sender) => sender,
         Err(reason) => return Err(passage.no_way(reason).await),
     };
