@@ -18,14 +18,19 @@ impl Team {
     /// Writes a small file into a sandbox, as its user.
     pub(super) async fn put(&self, access: &Access, path: &str, text: &str) -> Result<()> {
         let web = self.web(access, PORT)?;
-        let sent = Patience::default()
-            .ask(async || {
-                let address = Address::Web(web.clone());
-                tokio::time::timeout(ANSWER, self.upload(access, &web.authority(), &address, path, text))
-                    .await
-                    .unwrap_or_else(|_| Err(Fault::new(NAME, Kind::Fault, "the sandbox's daemon did not answer in 20 s")))
-            })
-            .await;
+        let address = Address::Web(web.clone());
+        let mut tries = Patience::default().begin();
+        let sent = loop {
+            let late = || Fault::new(NAME, Kind::Fault, "the sandbox's daemon did not answer in 20 s");
+            let sent = tokio::time::timeout(ANSWER, self.upload(access, &web.authority(), &address, path, text)).await;
+            match sent.unwrap_or_else(|_| Err(late())) {
+                Err(fault) if fault.passes() => match tries.pause(fault).await {
+                    Ok(()) => {}
+                    Err(fault) => break Err(fault),
+                },
+                other => break other,
+            }
+        };
         sent.map_err(|fault| match fault.kind {
             Kind::Fault => Error::NotReady(format!("its settings could not be sent in: {fault}")),
             _ => fault.into(),
@@ -33,7 +38,8 @@ impl Team {
     }
 
     async fn upload(&self, access: &Access, host: &str, address: &Address, path: &str, text: &str) -> Result<(), Fault> {
-        let failed = |e: &dyn std::fmt::Display| Fault::new(NAME, Kind::Fault, format!("the sandbox's daemon can't be reached: {e}"));
+        let failed =
+            |e: &dyn std::fmt::Display| Fault::new(NAME, Kind::Fault, format!("the sandbox's daemon can't be reached: {e}"));
         // Not in what is sent: it is random.
         let boundary = format!("hotdesk-{}", crate::cloud::fresh_token());
         let body = format!(
@@ -64,6 +70,9 @@ impl Team {
             return Ok(());
         }
         let message = String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
-        Err(Fault { status: Some(status), ..Fault::new(NAME, Fault::kind_of(status), format!("the sandbox's daemon: {message}")) })
+        Err(Fault {
+            status: Some(status),
+            ..Fault::new(NAME, Fault::kind_of(status), format!("the sandbox's daemon: {message}"))
+        })
     }
 }

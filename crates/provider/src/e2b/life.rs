@@ -39,17 +39,20 @@ impl Team {
         progress.stage("E2B: making the sandbox");
         // One for all tries, another for the next desk of this id.
         let token = fresh_token();
-        let made = Patience::default()
-            .ask(async || match self.request(&body, &token).await {
-                // Whether it was made is not known; if it was, it can be found.
-                Err(fault) if fault.passes() && fault.kind != Kind::Slow => match self.look(&spec.id).await {
-                    Ok(Some(listed)) => self.resume(&listed.sandbox_id).await,
-                    _ => Err(fault),
-                },
-                other => other,
-            })
-            .await?;
-        Ok(made)
+        let mut tries = Patience::default().begin();
+        loop {
+            let fault = match self.request(&body, &token).await {
+                Err(fault) if fault.passes() => fault,
+                other => return Ok(other?),
+            };
+            // Whether it was made is not known; if it was, it can be found.
+            if fault.kind != Kind::Slow
+                && let Ok(Some(listed)) = self.look(&spec.id).await
+            {
+                return self.connect(&listed.sandbox_id, progress).await;
+            }
+            tries.pause(fault).await?;
+        }
     }
 
     async fn request(&self, body: &serde_json::Value, token: &str) -> Result<Access, Fault> {
@@ -66,12 +69,14 @@ impl Team {
     /// Wakes a sandbox if it is paused, and tells what opens it.
     pub(super) async fn connect(&self, sandbox: &str, progress: &Progress) -> Result<Access> {
         progress.stage("E2B: resuming the sandbox");
-        let woken = Patience::default().ask_while(
-            // It is just being paused.
-            |fault| fault.passes() || fault.kind == Kind::Conflict,
-            async || self.resume(sandbox).await,
-        );
-        Ok(woken.await?)
+        let mut tries = Patience::default().begin();
+        loop {
+            match self.resume(sandbox).await {
+                // It is just being paused.
+                Err(fault) if fault.kind == Kind::Conflict => tries.pause(fault).await?,
+                other => return Ok(other?),
+            }
+        }
     }
 
     async fn resume(&self, sandbox: &str) -> Result<Access, Fault> {
@@ -203,10 +208,12 @@ fn is_old(fault: &Fault) -> bool {
 fn settings(spec: &DeskSpec) -> Result<String> {
     let mut text = String::new();
     let size = format!("{}x{}", spec.screen.width, spec.screen.height);
-    let own = [("HOTDESK_TOKEN", Some(&spec.secret)), ("HOTDESK_SIZE", Some(&size)), ("VNC_PASSWORD", spec.vnc_password.as_ref())];
+    let own =
+        [("HOTDESK_TOKEN", Some(&spec.secret)), ("HOTDESK_SIZE", Some(&size)), ("VNC_PASSWORD", spec.vnc_password.as_ref())];
     let own = own.into_iter().filter_map(|(name, value)| Some((name, value?)));
     for (name, value) in spec.env.iter().map(|(name, value)| (name.as_str(), value)).chain(own) {
-        let plain = name.bytes().enumerate().all(|(at, b)| b == b'_' || b.is_ascii_alphabetic() || (at > 0 && b.is_ascii_digit()));
+        let plain =
+            name.bytes().enumerate().all(|(at, b)| b == b'_' || b.is_ascii_alphabetic() || (at > 0 && b.is_ascii_digit()));
         let value = shlex::try_quote(value).ok().filter(|_| plain && !name.is_empty());
         let value = value.ok_or_else(|| Error::Failed(format!("the variable {name} can't be handed to a desk at {NAME}")))?;
         let _ = writeln!(text, "{name}={value}");
