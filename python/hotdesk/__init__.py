@@ -22,6 +22,7 @@ from .errors import (
     Invalid,
     LimitReached,
     NotFound,
+    PersonDrives,
     Problem,
     ServerError,
     SettingsError,
@@ -35,6 +36,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncDesk", "AsyncHotdesk", "Budget", "BudgetSpent", "Conflict", "ConnectionFailed", "Costs", "Desk", "DeskFailed", "DeskInfo",
-    "Event", "Forbidden", "Hotdesk", "HotdeskError", "Invalid", "LimitReached", "NotFound", "Policy", "Problem", "Resources",
+    "Event", "Forbidden", "Hotdesk", "HotdeskError", "Invalid", "LimitReached", "NotFound", "PersonDrives", "Policy", "Problem", "Resources",
     "RunResult", "ServerError", "SettingsError", "Size", "Snapshot", "State", "Timeout", "Unauthorized", "Unavailable",
 ]  # fmt: skip

@@ -96,6 +96,10 @@ class DeskFailed(Problem):
         return found if isinstance(found, str) else None
 
 
+class PersonDrives(Problem):
+    """A person is driving the desk; nothing was done. `retry_after` says when it goes back at the latest, if they do nothing more."""
+
+
 class ServerError(Problem):
     """The fleet failed in a way that it does not explain."""
 
@@ -110,6 +114,7 @@ _BY_CODE: dict[str, type[Problem]] = {
     "budget_spent": BudgetSpent,
     "limit": LimitReached,
     "limit_reached": LimitReached,
+    "person_is_driving": PersonDrives,
     "rate_limited": LimitReached,
     "too_many_requests": LimitReached,
 }
@@ -126,6 +131,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
     415: Invalid,
     416: Invalid,
     422: Invalid,
+    423: PersonDrives,
     429: LimitReached,
     502: DeskFailed,
     503: Unavailable,

@@ -352,6 +352,64 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Lease:
+    """Who drives a desk: `agent` or `person`."""
+
+    driver: str = "agent"
+    name: str | None = None
+    viewer: str | None = None
+    since: str = ""
+    idle_limit_s: int = 0
+    returns_in_s: int | None = None
+
+    @property
+    def is_person(self) -> bool:
+        return self.driver == "person"
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """A trace. `ended` is missing while it is being recorded; one that is not `complete` broke off."""
+
+    id: str
+    name: str | None = None
+    desk: str | None = None
+    started: str = ""
+    ended: str | None = None
+    steps: int = 0
+    bytes: int = 0
+    width: int = 0
+    height: int = 0
+    complete: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class By:
+    driver: str = "agent"
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One step of a trace; `before` and `after` name pictures."""
+
+    number: int
+    at: str = ""
+    offset_ms: int = 0
+    took_ms: float = 0.0
+    by: By = field(default_factory=By)
+    entrance: str = ""
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    result: str = "done"
+    message: str | None = None
+    before: str | None = None
+    after: str | None = None
+    tree: bool = False
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True)
 class ElementAction:
     name: str
     description: str = ""

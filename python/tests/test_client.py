@@ -193,3 +193,27 @@ def test_addresses(scripted):
     assert desk.view_url == f"ws{scripted.url[4:]}/k/k/v1/desks/{desk.id}/view"
     with pytest.raises(ValueError):
         desk.port(0)
+
+
+def test_a_person_who_drives_is_an_error_of_its_own(scripted):
+    problem = {"code": "person_is_driving", "status": 423, "title": "A person is driving", "detail": "Ada is driving this desk", "retry": True}
+    taken = {"driver": "person", "name": "Ada", "viewer": None, "since": "", "idle_limit_s": 60, "returns_in_s": 60}
+    step = {"number": 1, "by": {"driver": "person", "name": "Ada"}, "actions": [{"do": "click"}], "result": "done", "before": None, "after": "ab"}
+    scripted.then(
+        (200, DESK), (200, taken), (423, problem, {"Retry-After": "42"}), (200, {"id": "t-1", "steps": 0}), (200, {"steps": [step]}),
+        (200, b"png"),
+    )  # fmt: skip
+    with Hotdesk(scripted.url) as fleet:
+        desk = fleet.desks.get("d-aaaaaaaaaaaa")
+        assert desk.lease.take("Ada", idle_s=60).is_person
+        with pytest.raises(hotdesk.PersonDrives, match="Ada is driving") as refused:
+            desk.type("x", secret=True)
+        assert refused.value.retry_after == 42
+        assert desk.trace.start(mask="typed").id == "t-1"
+        first = desk.trace.steps("t-1")[0]
+        assert (first.by.name, first.actions, desk.trace.frame("t-1", first.after)) == ("Ada", [{"do": "click"}], b"png")
+    sent = [(method, path) for method, path, _, _ in scripted.seen[1:]]
+    base = "/v1/desks/d-aaaaaaaaaaaa"
+    assert sent == [("PUT", f"{base}/lease"), ("POST", f"{base}/input"), ("POST", f"{base}/trace"),
+                    ("GET", f"{base}/traces/t-1/steps?after=0"), ("GET", f"{base}/traces/t-1/frames/ab")]  # fmt: skip
+    assert json.loads(scripted.seen[2][3])["actions"][0]["secret"] is True

@@ -132,6 +132,9 @@ pub enum Action {
         /// Pause after each character, in milliseconds.
         #[serde(default)]
         interval_ms: u32,
+        /// The text is nobody's business: traces do not keep it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        secret: bool,
     },
     /// Waits, so that a batch can give a program time.
     Wait { ms: u32 },

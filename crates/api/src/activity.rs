@@ -1,5 +1,6 @@
 //! Signs of work in a desk, by which a fleet tells an idle one.
 
+use crate::lease::Driver;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,4 +15,7 @@ pub struct Activity {
     pub commands: u32,
     /// Whether the screen is being recorded.
     pub recording: bool,
+    /// Who drives.
+    #[serde(default)]
+    pub driver: Driver,
 }

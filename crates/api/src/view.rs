@@ -14,6 +14,9 @@ pub struct ViewQuery {
     /// This viewer may change the screen's size.
     #[serde(default)]
     pub resize: bool,
+    /// The word that this viewer takes the lease with. Its keys and mouse count only while it has the lease;
+    /// one without such a word takes the lease with its first input.
+    pub viewer: Option<String>,
 }
 
 /// The view's state.

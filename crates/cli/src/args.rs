@@ -15,6 +15,7 @@ use crate::commands::fork::ForkArgs;
 use crate::commands::forward::ForwardArgs;
 use crate::commands::image::ImageCommand;
 use crate::commands::key::KeyCommand;
+use crate::commands::lease::LeaseCommand;
 use crate::commands::logs::LogsArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::mcp::McpArgs;
@@ -30,6 +31,7 @@ use crate::commands::snapshot::{SnapshotArgs, SnapshotsArgs};
 use crate::commands::steps::StepArgs;
 use crate::commands::template::TemplateCommand;
 use crate::commands::top::TopArgs;
+use crate::commands::trace::TraceCommand;
 use crate::commands::up::UpArgs;
 use crate::commands::vm::VmArgs;
 use crate::commands::volume::VolumeCommand;
@@ -90,6 +92,12 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// See a desk live
     Open(OpenArgs),
+    /// Say who drives a desk: an agent or a person
+    #[command(subcommand)]
+    Lease(LeaseCommand),
+    /// Record what is done on a desk, show it, do it again
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Reach ports of a desk from this machine
     Forward(ForwardArgs),
     /// Show what a desk's server printed
@@ -300,7 +308,7 @@ impl DeskArgs {
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("This machine", &["up", "down", "serve", "template", "image", "disk", "desk", "vm", "doctor", "completions"]),
-    ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "forward", "logs", "rm"]),
+    ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "lease", "trace", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
     ("The fleet", &["env", "mcp", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
 ];

@@ -82,6 +82,8 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(args),
         Command::Events(args) => commands::events::run(args),
         Command::Pool(command) => commands::pool::run(command),
+        Command::Lease(command) => commands::lease::run(command),
+        Command::Trace(command) => commands::trace::run(command),
         Command::Volume(command) => commands::volume::run(command),
         Command::Key(command) => commands::key::run(command),
         Command::Budget(command) => commands::budget::run(command),

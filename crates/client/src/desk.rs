@@ -2,9 +2,11 @@
 
 pub(crate) mod files;
 mod inside;
+mod lease;
 pub(crate) mod process;
 pub(crate) mod screen;
 pub(crate) mod terminal;
+mod trace;
 
 use crate::fleet::{AFTER_WAIT, asked, idempotency_key};
 use crate::socket::Tunnel;

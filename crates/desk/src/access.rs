@@ -42,11 +42,13 @@ mod words;
 mod xml;
 
 use crate::error::Result;
+use crate::lease::Gate;
 use crate::place::Place;
 use bus::Bus;
 use eyes::{Eyes, Seen};
 use futures_util::future::join_all;
 use hotdesk_api::access::{Act, ActReply, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
+use hotdesk_api::trace::{Deed, OtherDeed};
 use program::{Built, Program};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,6 +65,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub struct Access {
     inner: Arc<Inner>,
+    gate: Gate,
 }
 
 struct Inner {
@@ -88,7 +91,13 @@ struct Session {
 
 impl Access {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { inner: Arc::new(Inner { place, session: tokio::sync::Mutex::new(Reach::Not), eyes: Mutex::new(None) }) }
+        let inner = Inner { place, session: tokio::sync::Mutex::new(Reach::Not), eyes: Mutex::new(None) };
+        Self { inner: Arc::new(inner), gate: Gate::default() }
+    }
+
+    /// The same behind a gate.
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// The whole desktop as the XML that OSWorld's server answers.
@@ -132,8 +141,11 @@ impl Access {
 
     /// Does something to an element.
     pub async fn act(&self, act: &Act) -> Result<ActReply> {
-        let session = self.session().await?;
-        act::act(&session.bus, act).await
+        let work = async |_| {
+            let session = self.session().await?;
+            act::act(&session.bus, act).await
+        };
+        self.gate.turn(|| vec![Deed::Other(OtherDeed::Element { act: act.clone() })], work).await
     }
 
     /// Forgets all trees, so that the next answer is built from nothing.

@@ -9,11 +9,13 @@ mod owner;
 mod read;
 
 use crate::error::{Error, Result};
+use crate::lease::Gate;
 use crate::place::{Display, Place};
 use crate::x11::ANSWER_LIMIT;
 use bytes::Bytes;
 use hotdesk_api::clipboard::ClipboardTypes;
 pub use hotdesk_api::clipboard::Selection;
+use hotdesk_api::trace::{Deed, OtherDeed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -26,6 +28,9 @@ const OWNER_LIMIT: Duration = Duration::from_secs(5);
 const WHOLE_LIMIT: Duration = Duration::from_secs(30);
 /// Reads at once: each may hold a whole content in memory.
 const MOST_READS: usize = 4;
+
+/// What a trace keeps of a text.
+const LONGEST_NOTE: usize = 64 << 10;
 
 /// A content and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +46,18 @@ pub struct Clipboard {
     display: Display,
     owner: Arc<Mutex<Option<owner::Owner>>>,
     reads: Arc<Semaphore>,
+    gate: Gate,
 }
 
 impl Clipboard {
     pub fn new(place: Arc<Place>) -> Self {
-        Self { display: place.display.clone(), owner: Arc::default(), reads: Arc::new(Semaphore::new(MOST_READS)) }
+        let reads = Arc::new(Semaphore::new(MOST_READS));
+        Self { display: place.display.clone(), owner: Arc::default(), reads, gate: Gate::default() }
+    }
+
+    /// The same behind a gate.
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// The text on the clipboard.
@@ -81,12 +93,19 @@ impl Clipboard {
         if offer::is_text(&content.kind) && std::str::from_utf8(&content.bytes).is_err() {
             return Err(Error::Invalid("the text is not in UTF-8".into()));
         }
-        self.tell(selection, Some(content)).await
+        let (kind, bytes) = (content.kind.clone(), content.bytes.clone());
+        let deed = || {
+            let text =
+                offer::is_text(&kind).then(|| String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_NOTE)]).into_owned());
+            vec![Deed::Other(OtherDeed::Copy { selection, r#type: kind, bytes: bytes.len() as u64, text })]
+        };
+        self.gate.turn(deed, |_| self.tell(selection, Some(content))).await
     }
 
     /// Empties the clipboard, whoever owns it.
     pub async fn clear(&self, selection: Selection) -> Result<()> {
-        self.tell(selection, None).await
+        let deed = || vec![Deed::Other(OtherDeed::ClearClipboard { selection })];
+        self.gate.turn(deed, |_| self.tell(selection, None)).await
     }
 
     async fn tell(&self, selection: Selection, content: Option<Content>) -> Result<()> {

@@ -36,6 +36,9 @@ pub enum Error {
     /// The disk, or the quota of the user, is full.
     #[error("{0}")]
     Full(String),
+    /// A person drives, so nobody else acts until they give the desk back.
+    #[error("{who} is driving this desk and gives it back after {} s without input; nothing was done", crate::lease::whole_seconds(*returns_in))]
+    PersonDrives { who: String, returns_in: Duration },
     #[error("{0}")]
     Internal(String),
 }
@@ -71,6 +74,15 @@ impl Error {
         }
     }
 
+    /// Seconds after which asking again may help, where that is known.
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::PersonDrives { returns_in, .. } => Some(crate::lease::whole_seconds(*returns_in).max(1)),
+            Self::Unavailable { .. } | Self::TooMany { .. } => Some(1),
+            _ => None,
+        }
+    }
+
     /// The answer that a client of `/v1` gets.
     pub fn problem(&self) -> Problem {
         let (code, status, title, retry) = match self {
@@ -85,6 +97,7 @@ impl Error {
             Self::Unauthorized(_) => ("unauthorized", 401, "A token is needed", false),
             Self::TooMany { .. } => ("too_many", 429, "The limit is reached", true),
             Self::Full(_) => ("full", 507, "The disk is full", false),
+            Self::PersonDrives { .. } => ("person_is_driving", 423, "A person is driving", true),
             Self::Internal(_) => ("internal", 500, "hotdesk failed", false),
         };
         let hint = match self {
@@ -94,6 +107,10 @@ impl Error {
                 Some("send `Authorization: Bearer TOKEN`; the desk says in its log where the token is kept".to_owned())
             }
             Self::TooMany { what, .. } => Some(format!("end {what} that are not needed, then ask again")),
+            Self::PersonDrives { .. } => Some(
+                "look on, and act again once `/v1/lease` says that the agent drives; `hotdesk lease give` gives the desk back"
+                    .to_owned(),
+            ),
             Self::Full(_) => Some("delete files of the desk, or give it a larger disk".to_owned()),
             _ => None,
         };

@@ -24,10 +24,22 @@ mod worker;
 
 pub use pool::PooledHands;
 
+/// A name of a key that lists of actions know.
+pub(crate) fn key_name(keysym: u32) -> String {
+    keys::name(keysym)
+}
+
+#[cfg(test)]
+pub(crate) fn tests_keysym(name: &str) -> u32 {
+    keys::keysym(name).unwrap()
+}
+
 use crate::error::{Error, Result};
+use crate::lease::{Gate, LetGo};
 use crate::place::Place;
 use crate::x11::ANSWER_LIMIT;
 use hotdesk_api::action::{Action, KeyNames, Point, Receipt};
+use hotdesk_api::trace::Deed;
 use std::sync::Arc;
 use worker::Worker;
 
@@ -36,13 +48,23 @@ use worker::Worker;
 pub struct Input {
     pool: Arc<pool::Pool>,
     worker: Arc<Worker>,
+    gate: Gate,
 }
 
 impl Input {
     pub fn new(place: Arc<Place>) -> Self {
         let pool = pool::Pool::new(place.display.clone());
         let worker = Arc::new(Worker::new(place.display.clone()));
-        Self { pool, worker }
+        Self { pool, worker, gate: Gate::default() }
+    }
+
+    /// The same behind a gate.
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate, ..self }
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Does a list of actions in order. Two lists never mix.
@@ -55,7 +77,10 @@ impl Input {
     /// Nothing is done when the list is refused (`Invalid`) or the display is down (`Unavailable`).
     /// When it fails after an action had an effect, the error is a `Conflict` that says how far it came.
     pub async fn run(&self, actions: Vec<Action>) -> Result<Vec<Receipt>> {
-        self.worker.run(plan::Plan::new(actions)?).await
+        let told = if self.gate.records() { &actions[..] } else { &[] };
+        let deeds = told.iter().cloned().map(Deed::Hands).collect();
+        let plan = plan::Plan::new(actions)?;
+        self.gate.turn(|| deeds, |pass| self.worker.run(plan, pass)).await
     }
 
     /// Stops the lists that are running or waiting, then releases every key and button.
@@ -85,6 +110,15 @@ impl Input {
         KeyNames {
             names: keys::plain_names().map(str::to_owned).collect(),
             keysyms: keys::keysym_names().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl LetGo for Input {
+    /// Stops what is under way, too. A display that is down holds nothing.
+    async fn let_go(&self) {
+        if let Err(reason) = self.release_all().await {
+            tracing::debug!(%reason, "nothing could be released");
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod config;
 pub mod error;
 pub mod files;
 pub mod input;
+pub mod lease;
 pub mod place;
 pub mod process;
 pub mod pyautogui;
@@ -31,6 +32,7 @@ pub mod server;
 pub mod session;
 pub mod shell;
 pub mod terminal;
+pub mod trace;
 pub mod user;
 pub mod view;
 pub mod windows;
@@ -60,6 +62,8 @@ pub struct Desk {
     pub recorder: recorder::Recorder,
     pub users: user::Users,
     pub view: view::View,
+    pub lease: lease::Lease,
+    pub tracer: trace::Tracer,
     pub freeze: server::v1::freeze::Freeze,
     last_look: server::v1::activity::LastLook,
     /// Nobody insists on this display; another one would do.
@@ -82,13 +86,17 @@ impl Desk {
         let any_display = claim.any_display;
         let screen = screen::Screen::new(place.clone());
         let processes = process::Processes::new(place.clone());
+        let lease = lease::Lease::default();
+        let access = access::Access::new(place.clone());
+        let tracer = trace::Tracer::new(&place.home, screen.clone(), access.clone());
+        let gate = lease::Gate::new(lease.clone(), tracer.clone());
         Ok(Self {
             session: session::Session::start(&config, place.clone(), claim, screen.clone())?,
             screen,
-            input: input::Input::new(place.clone()),
-            access: access::Access::new(place.clone()),
-            windows: windows::Windows::new(place.clone()),
-            clipboard: clipboard::Clipboard::new(place.clone()),
+            input: input::Input::new(place.clone()).gated(gate.clone()),
+            access: access.gated(gate.clone()),
+            windows: windows::Windows::new(place.clone()).gated(gate.clone()),
+            clipboard: clipboard::Clipboard::new(place.clone()).gated(gate),
             shells: shell::Shells::new(place.clone(), processes.clone()),
             processes,
             terminals: terminal::Terminals::new(place.clone()),
@@ -99,6 +107,8 @@ impl Desk {
                 open: config.open,
                 ..view::Options::default()
             }),
+            lease,
+            tracer,
             config: Arc::new(config),
             place,
             freeze: Default::default(),
@@ -116,6 +126,7 @@ impl Desk {
     pub async fn stop_with(&self, sweep: impl Future<Output = ()>) {
         self.view.close();
         self.recorder.shutdown().await;
+        self.tracer.shutdown().await;
         self.session.stop_with(sweep).await;
     }
 }

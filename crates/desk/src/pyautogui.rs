@@ -43,6 +43,7 @@ pub use world::Event;
 
 use crate::error::Error;
 use crate::input::Input;
+use crate::lease::Pass;
 use crate::place::Place;
 use evaluate::Machine;
 use std::sync::Arc;
@@ -120,12 +121,19 @@ impl Program {
     /// It goes on to its end when the caller loses interest. An error means that it had no effect,
     /// except for [`Error::Timeout`], after which it makes no more events.
     pub async fn run(self, input: &Input, place: Arc<Place>, limit: Duration) -> crate::Result<Outcome> {
+        if !self.script.needs_display {
+            return self.run_with(input, place, limit, Pass::default()).await;
+        }
+        input.gate().turn(Vec::new, |pass| self.run_with(input, place, limit, pass)).await
+    }
+
+    async fn run_with(self, input: &Input, place: Arc<Place>, limit: Duration, pass: Pass) -> crate::Result<Outcome> {
         let turn = TURNS.acquire().await.map_err(Error::internal)?;
         let (sender, receiver) = oneshot::channel();
         let input = input.clone();
         let thread = std::thread::Builder::new().name("pyautogui".into()).stack_size(STACK);
         let spawned = thread.spawn(move || {
-            let outcome = self.run_here(&input, place, limit);
+            let outcome = self.run_here(&input, place, limit, pass);
             drop(turn);
             // Nobody may be waiting any more.
             let _ = sender.send(outcome);
@@ -137,13 +145,13 @@ impl Program {
         }
     }
 
-    fn run_here(&self, input: &Input, place: Arc<Place>, limit: Duration) -> crate::Result<Outcome> {
+    fn run_here(&self, input: &Input, place: Arc<Place>, limit: Duration, pass: Pass) -> crate::Result<Outcome> {
         let deadline = Instant::now() + limit;
         if self.reads_variables {
             check_variables(&place)?;
         }
         let hands = if self.script.needs_display { Some(input.hands()?) } else { None };
-        let mut desk = Desk::new(place, hands, deadline);
+        let mut desk = Desk::new(place, hands, deadline, pass);
         if self.script.needs_display {
             check_screen(&mut desk)?;
         }
@@ -152,7 +160,7 @@ impl Program {
         let touched = machine.player.world.touched;
         match result {
             Err(Stop::Late) => Err(Error::Timeout { what: "the program".into(), limit }),
-            Err(Stop::Display(error)) if !touched => Err(error),
+            Err(Stop::Display(error) | Stop::Taken(error)) if !touched => Err(error),
             Err(Stop::Refuse(reason)) if !touched => Err(Error::internal(format!("the program can't be run: {reason}"))),
             result => Ok(outcome(machine, result)),
         }
@@ -186,6 +194,7 @@ fn outcome<W: World>(machine: Machine<W>, result: stop::Outcome<()>) -> Outcome 
         Err(Stop::Display(error)) => {
             traceback(&format!("Xlib.error.ConnectionClosedError: Display connection closed by server ({error})"))
         }
+        Err(Stop::Taken(error)) => traceback(&format!("RuntimeError: {error}")),
         Err(Stop::Refuse(reason)) => traceback(&format!("RuntimeError: hotdesk can't go on: {reason}")),
         Err(Stop::Late) => traceback("TimeoutError: the time is up"),
     };

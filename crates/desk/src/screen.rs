@@ -32,6 +32,9 @@ pub(crate) use encode::SIZE_MOST;
 #[cfg(test)]
 pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};
+pub(crate) use pack::{Chunk, Packer};
+pub(crate) use rgb::plain as plain_rgb;
+pub(crate) use strips::{ROWS as STRIP_ROWS, assemble};
 
 use crate::error::{Error, Result};
 use crate::place::Place;

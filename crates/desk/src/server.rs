@@ -126,6 +126,7 @@ fn guarded_app(desk: Desk, guard: Guard) -> Router {
             let router = if is_native(request.uri().path()) { native.clone() } else { dialect.clone() };
             router.oneshot(request)
         })
+        .layer(middleware::from_fn(crate::lease::asked))
         .layer(DefaultBodyLimit::max(limits::JSON_BODY))
         .layer(middleware::from_fn_with_state(Arc::new(guard), guard::check))
         .layer(middleware::from_fn(limits::body_keeps_coming))

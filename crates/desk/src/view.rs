@@ -104,6 +104,8 @@ pub struct Entrance {
     pub from: Option<SocketAddr>,
     pub view_only: bool,
     pub resize: bool,
+    /// The word that the viewer takes the lease with.
+    pub word: Option<String>,
 }
 
 /// The view of one desk. Cheap to clone.
@@ -210,7 +212,7 @@ impl View {
         };
         let view_only = admitted.view_only || entrance.view_only || self.0.options.view_only;
         let alone = self.0.options.exclusive && !admitted.shared && !view_only;
-        let Some(presence) = self.0.viewers.enter(from.clone(), view_only, alone, shutdown.child_token()) else {
+        let Some(presence) = self.0.viewers.enter(from.clone(), entrance.word, view_only, alone, shutdown.child_token()) else {
             return tracing::debug!(from, "too many viewers; one more was sent away");
         };
         let ready = timeout(handshake::STEP_LIMIT, async {
@@ -288,8 +290,13 @@ async fn accept<S: Stage>(listener: TcpListener, view: View, stage: S, name: &st
         };
         tune(&stream);
         let options = view.options();
-        let entrance =
-            Entrance { door: view.door(from.ip()), from: Some(from), view_only: options.view_only, resize: options.resize };
+        let entrance = Entrance {
+            door: view.door(from.ip()),
+            from: Some(from),
+            view_only: options.view_only,
+            resize: options.resize,
+            word: None,
+        };
         let (view, stage, name, shutdown) = (view.clone(), stage.clone(), name.to_owned(), shutdown.clone());
         sessions.spawn(async move { view.attend(stage, &name, stream, entrance, shutdown).await });
     }

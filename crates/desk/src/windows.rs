@@ -5,10 +5,12 @@ mod text;
 mod watch;
 
 use crate::error::{Error, Result};
+use crate::lease::Gate;
 use crate::place::{Display, Place};
 use crate::x11::Line;
 use ewmh::{Ewmh, Found};
 use hotdesk_api::action::Rect;
+use hotdesk_api::trace::{Deed, OtherDeed};
 use hotdesk_api::window::{NewArea, WaitForWindow, WindowChange};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,13 +60,19 @@ pub struct Windows {
     display: Display,
     line: Arc<Line<Ewmh>>,
     waits: Arc<Semaphore>,
+    gate: Gate,
 }
 
 impl Windows {
     pub fn new(place: Arc<Place>) -> Self {
         let display = place.display.clone();
         let line = Arc::new(Line::new(display.clone(), Ewmh::open));
-        Self { display, line, waits: Arc::new(Semaphore::new(MOST_WAITS)) }
+        Self { display, line, waits: Arc::new(Semaphore::new(MOST_WAITS)), gate: Gate::default() }
+    }
+
+    /// The same behind a gate.
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// All managed windows, in the order of `_NET_CLIENT_LIST`.
@@ -102,15 +110,19 @@ impl Windows {
     }
 
     pub async fn activate(&self, id: u32) -> Result<()> {
-        self.line.ask(move |ewmh| ewmh.activate(id)).await
+        self.gate.turn(changed(id, WindowChange::Activate), |_| self.line.ask(move |ewmh| ewmh.activate(id))).await
     }
 
     pub async fn close(&self, id: u32) -> Result<()> {
-        self.line.ask(move |ewmh| ewmh.close(id)).await
+        self.gate.turn(changed(id, WindowChange::Close), |_| self.line.ask(move |ewmh| ewmh.close(id))).await
     }
 
     /// Changes a window and waits a moment until the window manager has done it. Nothing is left of a closed window.
     pub async fn change(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
+        self.gate.turn(changed(id, change), |_| self.change_now(id, change)).await
+    }
+
+    async fn change_now(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
         self.line
             .ask(move |ewmh| match change {
                 WindowChange::Activate => ewmh.activate(id),
@@ -145,6 +157,11 @@ impl Windows {
         if area.x.into_iter().chain(area.y).any(|place| place.unsigned_abs() > most as u32) {
             return Err(Error::Invalid(format!("the place of a window is between -{most} and {most}")));
         }
+        let deed = || vec![Deed::Other(OtherDeed::PlaceWindow { id, area })];
+        self.gate.turn(deed, |_| self.place_now(id, area)).await
+    }
+
+    async fn place_now(&self, id: u32, area: NewArea) -> Result<Option<Window>> {
         self.line.ask(move |ewmh| ewmh.place(id, area)).await?;
         let reached = |wanted: Option<i64>, is: i64| wanted.is_none_or(|wanted| wanted == is);
         let done = move |_: &Ewmh, w: &Window| {
@@ -212,6 +229,11 @@ impl Windows {
         };
         watch::watch(self.display.clone(), limit, look).await
     }
+}
+
+/// A change of a window, for whoever records it.
+fn changed(id: u32, change: WindowChange) -> impl FnOnce() -> Vec<Deed> {
+    move || vec![Deed::Other(OtherDeed::Window { id, change })]
 }
 
 fn describe(wanted: &WaitForWindow) -> String {

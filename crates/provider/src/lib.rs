@@ -4,8 +4,11 @@
 //! should be, [`Provider::list`] what is. Every call can be repeated with the same id and has the effect of
 //! one call, because the fleet may die between a call and the note that it was made.
 
+pub mod cloud;
+pub mod daytona;
 pub mod docker;
 pub mod door;
+pub mod e2b;
 pub mod error;
 pub mod local;
 pub mod qemu;

@@ -13,7 +13,7 @@ from .._requests import ANSWER_S, Action, Request, action, get, given, keys, par
 from ..errors import DeskFailed, NotFound, Timeout
 from ..ports import Port
 from .http import AsyncHttp
-from .parts import AsyncClipboard, AsyncFiles, AsyncProcesses, AsyncWindows
+from .parts import AsyncClipboard, AsyncFiles, AsyncLease, AsyncProcesses, AsyncTraces, AsyncWindows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,6 +35,8 @@ class AsyncDesk:
         self.windows = AsyncWindows(http, info.id)
         self.clipboard = AsyncClipboard(http, info.id)
         self.processes = AsyncProcesses(http, info.id)
+        self.lease = AsyncLease(http, info.id)
+        self.trace = AsyncTraces(http, info.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.state}>"
@@ -278,9 +280,9 @@ class AsyncDesk:
         """Turns the wheel: `dy` notches down, `dx` notches right."""
         await self.actions([action("scroll", dy=dy, dx=dx, at=point(x, y))])
 
-    async def type(self, text: str, *, interval_ms: int | None = None) -> None:
-        """Types text, whatever characters it holds."""
-        await self.actions([action("type", text=text, interval_ms=interval_ms)])
+    async def type(self, text: str, *, interval_ms: int | None = None, secret: bool | None = None) -> None:
+        """Types text, whatever characters it holds; a `secret` one is not kept by traces."""
+        await self.actions([action("type", text=text, interval_ms=interval_ms, secret=secret)])
 
     async def key(self, *names: str, times: int | None = None) -> None:
         """Presses keys together: `key("ctrl", "s")` or `key("ctrl+s")`."""

@@ -13,7 +13,7 @@ from .._requests import ANSWER_S, Action, Request, action, get, given, keys, par
 from ..errors import DeskFailed, NotFound, Timeout
 from ..ports import Port
 from .http import Http
-from .parts import Clipboard, Files, Processes, Windows
+from .parts import Clipboard, Files, Lease, Processes, Traces, Windows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,6 +35,8 @@ class Desk:
         self.windows = Windows(http, info.id)
         self.clipboard = Clipboard(http, info.id)
         self.processes = Processes(http, info.id)
+        self.lease = Lease(http, info.id)
+        self.trace = Traces(http, info.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self.state}>"
@@ -278,9 +280,9 @@ class Desk:
         """Turns the wheel: `dy` notches down, `dx` notches right."""
         self.actions([action("scroll", dy=dy, dx=dx, at=point(x, y))])
 
-    def type(self, text: str, *, interval_ms: int | None = None) -> None:
-        """Types text, whatever characters it holds."""
-        self.actions([action("type", text=text, interval_ms=interval_ms)])
+    def type(self, text: str, *, interval_ms: int | None = None, secret: bool | None = None) -> None:
+        """Types text, whatever characters it holds; a `secret` one is not kept by traces."""
+        self.actions([action("type", text=text, interval_ms=interval_ms, secret=secret)])
 
     def key(self, *names: str, times: int | None = None) -> None:
         """Presses keys together: `key("ctrl", "s")` or `key("ctrl+s")`."""

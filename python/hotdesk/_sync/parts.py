@@ -146,6 +146,80 @@ class Clipboard(Part):
         self._http.send(Request("DELETE", f"{self._base}/clipboard", again=True))
 
 
+class Lease(Part):
+    """Who drives the desk. While a person does, actions raise `PersonDrives`; pictures and lists still come."""
+
+    def get(self) -> models.Lease:
+        return models.read(models.Lease, self._http.json(get(f"{self._base}/lease")))
+
+    def take(
+        self,
+        name: str | None = None,
+        *,
+        viewer: str | None = None,
+        idle_s: int | None = None,
+        force: bool | None = None,
+    ) -> models.Lease:
+        """A person takes over; without `viewer` the desk is kept free for whoever looks at it first."""
+        body = given(name=name, viewer=viewer, idle_s=idle_s, force=force)
+        return models.read(models.Lease, self._http.json(Request("PUT", f"{self._base}/lease", json=body, again=True)))
+
+    def give(self) -> models.Lease:
+        """Gives the desk back to the agent, whoever drives."""
+        return models.read(models.Lease, self._http.json(Request("DELETE", f"{self._base}/lease", again=True)))
+
+
+class Traces(Part):
+    """Recordings of what is done on the desk."""
+
+    def start(
+        self,
+        name: str | None = None,
+        *,
+        frames: str | None = None,
+        tree: bool | None = None,
+        mask: str | None = None,
+        max_bytes: int | None = None,
+    ) -> models.TraceInfo:
+        """Begins to record. `frames` is `changed` or `none`, `mask` is `secrets`, `typed` or `nothing`."""
+        body = given(name=name, frames=frames, tree=tree, mask=mask, max_bytes=max_bytes)
+        return models.read(models.TraceInfo, self._http.json(Request("POST", f"{self._base}/trace", json=body)))
+
+    def current(self) -> models.TraceInfo:
+        """The trace that is being recorded; raises `NotFound` if none is."""
+        return models.read(models.TraceInfo, self._http.json(get(f"{self._base}/trace")))
+
+    def stop(self) -> models.TraceInfo:
+        return models.read(models.TraceInfo, self._http.json(Request("DELETE", f"{self._base}/trace")))
+
+    def list(self) -> List[models.TraceInfo]:
+        """All traces, the newest first."""
+        return models.read(List[models.TraceInfo], (self._http.json(get(f"{self._base}/traces")))["traces"])
+
+    def get(self, trace: str) -> models.TraceInfo:
+        return models.read(models.TraceInfo, self._http.json(get(f"{self._base}/traces/{part(trace)}")))
+
+    def steps(self, trace: str, *, after: int = 0, limit: int | None = None) -> List[models.TraceStep]:
+        answer = self._http.json(get(f"{self._base}/traces/{part(trace)}/steps", {"after": after, "limit": limit}))
+        return models.read(List[models.TraceStep], answer["steps"])
+
+    def frame(self, trace: str, name: str) -> bytes:
+        """A picture as `before` and `after` of a step name it, as a PNG."""
+        return (self._http.send(get(f"{self._base}/traces/{part(trace)}/frames/{part(name)}"))).content
+
+    def download(self, trace: str, local: str | os.PathLike[str]) -> int:
+        """The file of a trace, streamed to a file of this machine; returns its size."""
+        size = 0
+        with self._http.stream(get(f"{self._base}/traces/{part(trace)}/file", answer_s=300.0)) as response:
+            with open(local, "wb") as file:
+                for piece in response.iter_bytes(CHUNK):
+                    size += file.write(piece)
+        return size
+
+    def remove(self, trace: str) -> None:
+        self._http.send(Request("DELETE", f"{self._base}/traces/{part(trace)}"))
+
+
 class Processes(Part):
     """Programs of the desk."""
 

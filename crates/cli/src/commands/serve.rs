@@ -5,6 +5,7 @@
 
 mod announce;
 mod providers;
+mod rented;
 mod settings;
 
 use crate::exit::Exit;
@@ -26,6 +27,20 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use announce::make_directory;
 pub(crate) use providers::{Kind, check};
 pub(crate) use settings::default_settings;
+
+/// A provider as the settings have it, under a fleet's name of its own, and what an hour of it costs.
+pub(crate) async fn provider_alone(
+    kind: Kind,
+    fleet: &str,
+    config: Option<&Path>,
+    data: &Path,
+    images: Option<&Path>,
+) -> Outcome<(Arc<dyn hotdesk_provider::Provider>, Option<hotdesk_fleet::Price>)> {
+    let mut settings = Settings::of_file(config, data)?;
+    settings.images = places::images(images);
+    let price = settings.fleet.prices.get(kind.name()).copied();
+    Ok((providers::alone(kind, fleet, data, &settings).await?, price))
+}
 
 /// Threads that are stuck in the kernel must not keep us when all else is over.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
@@ -121,13 +136,13 @@ async fn serve(args: ServeArgs) -> Outcome {
 }
 
 async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
-    let Settings { fleet: config, mut gateway, local, qemu, kinds, images } = settings;
+    let Settings { fleet: config, mut gateway, local, qemu, rented, kinds, images } = settings;
     let data = config.data.clone();
     let name = announce::fleet_name(&data)?;
     let library = Library::open(&images)
         .map_err(|e| Failure::local(e.to_string()).during(format!("the templates in {} can't be used", images.display())))?;
     let library = Arc::new(library.with_templates(data.join("templates")));
-    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu).await?;
+    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu, &rented).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
     one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;

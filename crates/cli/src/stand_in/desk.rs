@@ -53,7 +53,7 @@ fn exchange(mut stream: UnixStream, method: &str, path: &str, body: Option<&Valu
     stream.set_read_timeout(Some(PATIENCE))?;
     let body = body.map(Value::to_string).unwrap_or_default();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: desk\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nhost: desk\r\nconnection: close\r\nx-hotdesk-entrance: xdotool\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), body.as_bytes()].concat())?;

@@ -12,7 +12,7 @@ use std::io;
 
 /// A file or an archive on its way to us.
 pub struct Download {
-    answer: reqwest::Response,
+    pub(super) answer: reqwest::Response,
 }
 
 impl Download {

@@ -177,6 +177,23 @@ pub(super) fn split(chord: &str) -> Vec<&str> {
     head.split('+').map(str::trim).chain(plus).collect()
 }
 
+/// A name by which the keysym is found again, as people write it.
+pub(super) fn name(keysym: u32) -> String {
+    match keysym {
+        key::Control_L | key::Control_R => "ctrl".into(),
+        key::Shift_L | key::Shift_R => "shift".into(),
+        key::Alt_L | key::Alt_R => "alt".into(),
+        key::Super_L | key::Super_R => "super".into(),
+        key::ISO_Level3_Shift => "altgr".into(),
+        key::Page_Up => "Page_Up".into(),
+        key::Page_Down => "Page_Down".into(),
+        _ => match Keysym::new(keysym).key_char().filter(|c| !c.is_control() && !c.is_whitespace()) {
+            Some(character) if character_keysym(character) == Some(keysym) => character.into(),
+            _ => Keysym::new(keysym).name().map_or_else(|| format!("0x{keysym:x}"), |name| x_name(name).into_owned()),
+        },
+    }
+}
+
 /// All plain names.
 pub(super) fn plain_names() -> impl Iterator<Item = &'static str> {
     PLAIN.iter().map(|(name, _)| *name)

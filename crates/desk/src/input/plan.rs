@@ -150,7 +150,7 @@ fn step(action: Action) -> Result<Step, String> {
         Action::Key { keys, times } => Step::Key { keys: some(lookup(&keys)?)?, times: repeat(times)? },
         Action::KeyDown { keys } => Step::KeyDown { keys: some(lookup(&keys)?)? },
         Action::KeyUp { keys } => Step::KeyUp { keys: some(lookup(&keys)?)? },
-        Action::Type { text, interval_ms } => Step::Type { text: characters(&text)?, interval_ms },
+        Action::Type { text, interval_ms, .. } => Step::Type { text: characters(&text)?, interval_ms },
         Action::Wait { ms } => Step::Wait { ms },
     })
 }

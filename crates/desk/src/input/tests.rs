@@ -273,7 +273,7 @@ async fn typed_into_zenity(display: &TestDisplay, list: Vec<Action>) -> String {
 }
 
 fn types(text: &str) -> Vec<Action> {
-    vec![Action::Type { text: text.into(), interval_ms: 0 }]
+    vec![Action::Type { text: text.into(), interval_ms: 0, secret: false }]
 }
 
 /// More characters than there are unused keycodes, so that these must be used again.

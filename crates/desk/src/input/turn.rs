@@ -267,6 +267,7 @@ impl Turn<'_> {
     }
 
     fn may_go_on(&self) -> Result<()> {
+        self.progress.pass.check()?;
         if self.control.stops() != self.asked {
             return Err(stopped());
         }

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::lease::Pass;
 use crate::place::Display;
 use crate::x11::ANSWER_LIMIT;
 use hotdesk_api::action::Receipt;
@@ -38,6 +39,8 @@ pub(super) struct Progress {
     /// One of the three below. Either the thread touches the display or the one who waits gives up,
     /// never both: what a client was told about is not done afterwards.
     stage: AtomicU8,
+    /// Ends when another driver takes over.
+    pub(super) pass: Pass,
 }
 
 const WAITING: u8 = 0;
@@ -133,9 +136,9 @@ impl Worker {
         Self { display, control: Arc::new(Control::new()), queue: OnceLock::new(), thread: Mutex::default() }
     }
 
-    pub(super) async fn run(&self, plan: Plan) -> Result<Vec<Receipt>> {
+    pub(super) async fn run(&self, plan: Plan, pass: Pass) -> Result<Vec<Receipt>> {
         let (reply, answer) = oneshot::channel();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress { pass, ..Progress::default() });
         let count = plan.steps.len();
         self.send(Job::Run { plan, asked: self.control.stops(), progress: progress.clone(), reply })?;
         match self.control.wait(answer).await {
@@ -212,9 +215,9 @@ fn work(display: &Display, control: &Control, queue: &Receiver<Job>) {
             }
             // Nobody waits for it any more, and nothing was done yet.
             Some(Job::Run { reply, .. }) if reply.is_closed() => {}
-            Some(Job::Run { asked, reply, .. }) if asked != control.stops() => {
-                let _ =
-                    reply.send(Err(Error::Conflict("everything was released before the list's turn; nothing was done".into())));
+            Some(Job::Run { asked, progress, reply, .. }) if asked != control.stops() => {
+                let released = Error::Conflict("everything was released before the list's turn; nothing was done".into());
+                let _ = reply.send(Err(progress.pass.check().err().unwrap_or(released)));
             }
             Some(Job::Run { plan, asked, progress, reply }) => {
                 let _ = reply.send(with_session(&mut session, display, |session| session.run(&plan, control, asked, &progress)));

@@ -16,6 +16,8 @@ pub(super) enum Stop {
     Late,
     /// The display failed.
     Display(Error),
+    /// Somebody else drives now.
+    Taken(Error),
 }
 
 /// The answer to everything outside the subset.

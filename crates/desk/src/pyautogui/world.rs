@@ -4,7 +4,10 @@ use super::keys;
 use super::stop::{Outcome, Stop};
 use crate::error::Error;
 use crate::input::PooledHands;
+use crate::lease::Pass;
 use crate::place::Place;
+use crate::trace;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use x11rb::connection::Connection;
@@ -38,10 +41,13 @@ pub(super) struct Desk {
     /// Missing if the program does not import pyautogui.
     pub(super) hands: Option<PooledHands>,
     pub(super) deadline: Instant,
+    pass: Pass,
     /// At least one input event was made.
     pub(super) touched: bool,
     size: Option<(i64, i64)>,
     keymap: Option<Keymap>,
+    /// What each key was last pressed for.
+    meant: BTreeMap<u8, u32>,
 }
 
 struct Keymap {
@@ -51,8 +57,8 @@ struct Keymap {
 }
 
 impl Desk {
-    pub(super) fn new(place: Arc<Place>, hands: Option<PooledHands>, deadline: Instant) -> Self {
-        Self { place, hands, deadline, touched: false, size: None, keymap: None }
+    pub(super) fn new(place: Arc<Place>, hands: Option<PooledHands>, deadline: Instant, pass: Pass) -> Self {
+        Self { place, hands, deadline, pass, touched: false, size: None, keymap: None, meant: BTreeMap::new() }
     }
 
     fn hands(&self) -> Outcome<&PooledHands> {
@@ -64,8 +70,16 @@ impl Desk {
         if Instant::now() < self.deadline { Ok(()) } else { Err(Stop::Late) }
     }
 
+    /// Tells whoever records what was done.
+    fn note(&self, event: trace::Event) {
+        if let Some(scribe) = &self.pass.scribe {
+            scribe.note(event);
+        }
+    }
+
     fn make(&mut self, event: impl FnOnce(&PooledHands) -> crate::Result<()>) -> Outcome<()> {
         self.in_time()?;
+        self.pass.check().map_err(Stop::Taken)?;
         event(self.hands()?).map_err(Stop::Display)?;
         self.touched = true;
         Ok(())
@@ -95,15 +109,23 @@ impl World for Desk {
     }
 
     fn motion(&mut self, x: i16, y: i16) -> Outcome<()> {
-        self.make(|hands| hands.motion(x, y))
+        self.make(|hands| hands.motion(x, y))?;
+        self.note(trace::Event::Motion { x: x.into(), y: y.into() });
+        Ok(())
     }
 
     fn button(&mut self, button: u8, down: bool) -> Outcome<()> {
-        self.make(|hands| hands.button(button, down))
+        self.make(|hands| hands.button(button, down))?;
+        self.note(trace::Event::Button { button, down });
+        Ok(())
     }
 
     fn key(&mut self, keycode: u8, down: bool) -> Outcome<()> {
-        self.make(|hands| hands.key(keycode, down))
+        self.make(|hands| hands.key(keycode, down))?;
+        if let Some(keysym) = self.meant.get(&keycode) {
+            self.note(trace::Event::Key { keysym: *keysym, down });
+        }
+        Ok(())
     }
 
     fn keycode(&mut self, keysym: u32) -> Outcome<u8> {
@@ -116,7 +138,9 @@ impl World for Desk {
             self.keymap = Some(Keymap { first, columns: map.keysyms_per_keycode, keysyms: map.keysyms });
         }
         let keymap = self.keymap.as_ref();
-        Ok(keymap.map_or(0, |map| keys::keycode(&map.keysyms, map.columns, map.first, keysym)))
+        let code = keymap.map_or(0, |map| keys::keycode(&map.keysyms, map.columns, map.first, keysym));
+        self.meant.insert(code, keysym);
+        Ok(code)
     }
 
     fn sync(&mut self) -> Outcome<()> {

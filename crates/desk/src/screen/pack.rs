@@ -23,7 +23,11 @@ pub(crate) struct Packer {
 
 impl Packer {
     pub(crate) fn new() -> Self {
-        Self { deflate: Compress::new(Compression::new(1), false), filtered: Vec::new(), packed: Vec::new() }
+        Self::with_level(Compression::new(1))
+    }
+
+    pub(crate) fn with_level(level: Compression) -> Self {
+        Self { deflate: Compress::new(level, false), filtered: Vec::new(), packed: Vec::new() }
     }
 
     /// An IDAT chunk of whole rows.

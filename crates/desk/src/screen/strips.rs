@@ -15,7 +15,7 @@ use hotdesk_api::action::{Point, Rect, Size};
 use std::sync::Arc;
 
 /// Rows of a strip. Fewer make the file larger, more make small changes dearer.
-const ROWS: usize = TILE_HEIGHT;
+pub(crate) const ROWS: usize = TILE_HEIGHT;
 
 /// The strips of the last picture, with and without the pointer.
 pub(crate) struct Strips {
@@ -119,7 +119,7 @@ fn strip_rows(strip: usize, height: u32) -> std::ops::Range<u32> {
 }
 
 /// Signature, header, the chunks, the end.
-fn assemble<'a>(size: Size, chunks: impl Iterator<Item = &'a Chunk> + Clone) -> Bytes {
+pub(crate) fn assemble<'a>(size: Size, chunks: impl Iterator<Item = &'a Chunk> + Clone) -> Bytes {
     // From the allocator, which keeps and reuses it: fresh pages would cost more than all the rest here.
     let mut file = BytesMut::with_capacity(chunks.clone().map(|c| c.bytes.len()).sum::<usize>() + ENVELOPE);
     file.put_slice(b"\x89PNG\r\n\x1a\n");

@@ -18,11 +18,7 @@ pub const CONTENT_TYPE: &str = "application/problem+json";
 pub fn response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_string(problem).unwrap_or_default();
-    let mut response = (status, [(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response();
-    if problem.retry && (status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS) {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response
+    (status, [(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response()
 }
 
 impl IntoResponse for Error {
@@ -30,7 +26,11 @@ impl IntoResponse for Error {
         if matches!(self, Self::Internal(_)) {
             tracing::error!(error = %self, "a request failed");
         }
-        response(&self.problem())
+        let mut response = response(&self.problem());
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
     }
 }
 

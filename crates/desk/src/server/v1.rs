@@ -8,12 +8,14 @@ pub mod files;
 pub mod freeze;
 pub mod health;
 pub mod input;
+pub mod lease;
 pub mod ports;
 pub mod processes;
 pub mod recording;
 pub mod screen;
 pub mod shells;
 pub mod terminals;
+pub mod trace;
 pub mod users;
 pub mod view;
 pub mod windows;
@@ -42,12 +44,14 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(freeze::router())
         .merge(health::router())
         .merge(input::router())
+        .merge(lease::router())
         .merge(ports::router())
         .merge(processes::router())
         .merge(recording::router())
         .merge(screen::router())
         .merge(shells::router())
         .merge(terminals::router())
+        .merge(trace::router())
         .merge(users::router())
         .merge(view::router())
         .merge(windows::router())

@@ -175,6 +175,11 @@ impl<S: Stage> Ears<S> {
         if self.viewer.view_only {
             return;
         }
+        if !self.stage.touch(&self.viewer, event).await {
+            // Somebody else drives: what is still held down is let go.
+            self.hands = None;
+            return;
+        }
         let hands = self.hands.get_or_insert_with(|| self.stage.hands());
         if hands.send(event).await.is_err() {
             // They failed; the next event gets new ones.
@@ -184,9 +189,9 @@ impl<S: Stage> Ears<S> {
 
     /// Waits until the text is on the clipboard: the keys that paste it may follow at once.
     async fn copy(&self, text: String) {
-        if !self.viewer.view_only {
+        if !self.viewer.view_only && self.stage.may_copy(&self.viewer) {
             self.own.copied();
-            match timeout(CLIPBOARD_LIMIT, self.stage.copy_text(text)).await {
+            match timeout(CLIPBOARD_LIMIT, self.stage.copy_text(&self.viewer, text)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(reason)) => tracing::debug!(%reason, "a viewer's text did not reach the clipboard"),
                 Err(_) => tracing::debug!("the clipboard did not take a viewer's text in time"),

@@ -19,7 +19,7 @@ const SIZE: Size = Size { width: 200, height: 120 };
 async fn visit(view: &View, fake: &Fake, view_only: bool) -> Client<DuplexStream> {
     let (near, far) = duplex(1 << 16);
     let (view, fake) = (view.clone(), fake.clone());
-    let entrance = Entrance { door: Door::Open, from: None, view_only, resize: true };
+    let entrance = Entrance { door: Door::Open, from: None, view_only, resize: true, word: None };
     tokio::spawn(async move { view.attend(fake, "test", far, entrance, CancellationToken::new()).await });
     Client::meet(near).await
 }
@@ -339,7 +339,7 @@ async fn too_many_viewers_are_sent_away_and_the_lonely_one_sends_others_away() {
     let mut first = visit(&view, &fake, false).await;
     // Shared: no room.
     let (mut near, far) = duplex(4096);
-    let entrance = Entrance { door: Door::Open, from: None, view_only: false, resize: false };
+    let entrance = Entrance { door: Door::Open, from: None, view_only: false, resize: false, word: None };
     let attend = |far, entrance| view.attend(fake.clone(), "test", far, entrance, CancellationToken::new());
     let second = async {
         near.write_all(b"RFB 003.008\n\x01\x01").await.unwrap();

@@ -23,10 +23,19 @@ pub struct Viewer {
     pub from: String,
     pub since: Instant,
     pub view_only: bool,
+    /// What it takes the lease with; plain VNC viewers have none.
+    pub word: Option<String>,
     pub frames: AtomicU64,
     pub bytes: AtomicU64,
     /// Ends its session.
     pub(super) leave: CancellationToken,
+}
+
+impl Viewer {
+    /// What the lease knows it by.
+    pub fn seat(&self) -> String {
+        self.word.clone().unwrap_or_else(|| format!("vnc-{}", self.id))
+    }
 }
 
 /// Keeps a viewer in the list as long as it lives.
@@ -55,7 +64,14 @@ impl Viewers {
     }
 
     /// None if there are too many. With `alone` all others have to leave.
-    pub(super) fn enter(&self, from: String, view_only: bool, alone: bool, leave: CancellationToken) -> Option<Presence> {
+    pub(super) fn enter(
+        &self,
+        from: String,
+        word: Option<String>,
+        view_only: bool,
+        alone: bool,
+        leave: CancellationToken,
+    ) -> Option<Presence> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
@@ -69,6 +85,7 @@ impl Viewers {
             from,
             since: Instant::now(),
             view_only,
+            word,
             frames: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             leave,
@@ -98,7 +115,7 @@ mod tests {
     #[test]
     fn viewers_come_and_go_and_are_limited() {
         let viewers = Viewers::new(2);
-        let enter = |alone| viewers.enter("here".into(), false, alone, CancellationToken::new());
+        let enter = |alone| viewers.enter("here".into(), None, false, alone, CancellationToken::new());
         let (a, b) = (enter(false).unwrap(), enter(false).unwrap());
         assert!(enter(false).is_none());
         assert_eq!(viewers.count(), 2);

@@ -248,7 +248,13 @@ async fn snapshots_and_forks() {
         fleet.delete(&admin(), id).await.unwrap();
         settled(&fleet, id).await;
     }
-    fleet.delete_snapshot(&admin(), "golden").await.unwrap();
+    // One that is given up while it is used goes with its last desk too, and one that is not used at once.
+    let last = make(&fleet, NewDesk { snapshot: Some("golden".into()), ..NewDesk::default() }).await;
+    fleet.give_up_snapshot(&admin(), &snapshot.id).await.unwrap();
+    tokio::time::sleep(seconds(30)).await;
+    assert_eq!(world.reality.snapshots().len(), 1);
+    fleet.delete(&admin(), &last.id).await.unwrap();
+    settled(&fleet, &last.id).await;
     tokio::time::sleep(seconds(30)).await;
     assert!(world.reality.snapshots().is_empty());
     assert!(fleet.snapshots(&admin()).await.unwrap().is_empty());

@@ -19,7 +19,7 @@ pub(crate) use routes::router;
 pub(crate) use view::View;
 
 use crate::dialects::native::{Ask, Native};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hotdesk_api::action::{Batch, Performed, PictureShape, Point, Rect, Wish};
@@ -100,6 +100,7 @@ impl Eyes<'_> {
         };
         let ask = Ask::post(&["v1", "desks", self.desk, "input"]).json(&batch).waiting(LONGEST_BATCH);
         let ask = ask.header(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let ask = ask.header(HeaderName::from_static("x-hotdesk-entrance"), HeaderValue::from_static("computer"));
         let done: Performed = self.native.value(ask).await?;
         let mut notes = Vec::new();
         if done.settled == Some(false) {

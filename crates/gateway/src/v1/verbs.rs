@@ -4,13 +4,16 @@ use super::wait::{DeskAnswer, Wait, settled, to_its_end};
 use crate::app::App;
 use crate::body::{Input, InputOrDefault, Params};
 use crate::entrance::Caller;
+use crate::proxy::{Target, pass};
 use crate::refusal::{Refusal, Result};
 use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use hotdesk_api::Problem;
 use hotdesk_api::calls::{ExtendDesk, ForkDesk, NewSnapshot};
 use hotdesk_api::desk::{self, Desk, NewDesk, Snapshot};
+use hotdesk_api::trace::NoteSnapshot;
 use hotdesk_fleet::Who;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -20,6 +23,8 @@ use utoipa_axum::routes;
 
 /// The longest that a desk's life can be moved at once: ten years, which is for ever.
 const LONGEST_EXTENSION: u64 = 10 * 365 * 24 * 3600;
+/// How long a desk may take to note a snapshot in its trace.
+const NOTE_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -136,9 +141,23 @@ async fn snapshot(
 ) -> Result<Json<Snapshot>> {
     to_its_end(async move {
         let memory = memory(&app, &caller.who, &id, new.memory).await?;
-        Ok(Json(app.fleet.snapshot(&caller.who, &id, new.name, memory).await?))
+        let snapshot = app.fleet.snapshot(&caller.who, &id, new.name, memory).await?;
+        note_in_trace(&app, &caller, &id, &snapshot.id).await;
+        Ok(Json(snapshot))
     })
     .await
+}
+
+/// A desk that records a trace notes the snapshot as a step. One that does not, or does not run, has no use for it.
+async fn note_in_trace(app: &App, caller: &Caller, desk: &str, snapshot: &str) {
+    let Ok(body) = serde_json::to_vec(&NoteSnapshot { id: snapshot.to_owned() }) else { return };
+    let mut request = Request::new(Body::from(body));
+    *request.method_mut() = Method::POST;
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let noted = pass(app, caller, desk, Target::desk("/v1/trace/snapshot"), request);
+    if tokio::time::timeout(NOTE_LIMIT, noted).await.is_err() {
+        tracing::debug!(desk, snapshot, "the desk did not note the snapshot in time");
+    }
 }
 
 /// A second desk that starts where this one is

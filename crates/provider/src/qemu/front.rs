@@ -254,6 +254,7 @@ async fn activity(front: &Front, vm: &Vm) -> Activity {
         viewers: front.0.viewers.load(Ordering::Relaxed),
         commands: front.0.commands.load(Ordering::Relaxed),
         recording: false,
+        driver: Default::default(),
     }
 }
 

@@ -1,9 +1,12 @@
 //! The providers of a fleet on this machine.
 
+use super::rented::Rented;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
+use hotdesk_provider::daytona::Daytona;
 use hotdesk_provider::docker::{self, Docker};
+use hotdesk_provider::e2b::E2b;
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -18,6 +21,8 @@ pub(crate) enum Kind {
     Local,
     Docker,
     Qemu,
+    Daytona,
+    E2b,
 }
 
 /// Settings of the provider `local`.
@@ -34,6 +39,7 @@ pub(super) async fn open(
     images: &Arc<Library>,
     local: LocalConfig,
     machines: &QemuConfig,
+    rented: &Rented,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -45,7 +51,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, local, machines.clone()).await {
+        match make(*kind, context, local, machines.clone(), rented).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -70,7 +76,13 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuConfig) -> Outcome<Arc<dyn Provider>> {
+async fn make(
+    kind: Kind,
+    context: Context,
+    local: LocalConfig,
+    machines: QemuConfig,
+    rented: &Rented,
+) -> Outcome<Arc<dyn Provider>> {
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -86,6 +98,14 @@ async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuCo
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
+        Kind::Daytona => match Daytona::new(context, rented.daytona.clone()) {
+            Ok(daytona) => Ok(Arc::new(daytona)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
+        Kind::E2b => match E2b::new(context, rented.e2b.clone()) {
+            Ok(e2b) => Ok(Arc::new(e2b)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
     }
 }
 
@@ -95,6 +115,8 @@ impl Kind {
             Self::Local => "local",
             Self::Docker => "docker",
             Self::Qemu => "qemu",
+            Self::Daytona => "daytona",
+            Self::E2b => "e2b",
         }
     }
 }
@@ -102,6 +124,15 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default(), &Rented::default())
+        .await
+        .map_err(|failure| failure.text())?;
     Ok(provider.check().await)
+}
+
+/// One provider by itself, under a fleet's name of its own: nothing else of the account is touched.
+pub(super) async fn alone(kind: Kind, fleet: &str, data: &Path, settings: &super::Settings) -> Outcome<Arc<dyn Provider>> {
+    let images = Library::open(&settings.images).map_err(|e| Failure::local(e.to_string()))?;
+    let context = context(kind, fleet, data, &Arc::new(images))?;
+    make(kind, context, settings.local, settings.qemu.clone(), &settings.rented).await
 }

@@ -180,7 +180,7 @@ fn command_steps(command: &str, words: &mut Words<'_>, steps: &mut Vec<Step>) ->
                 }
             }
             let text = words.rest().concat();
-            steps.push(Step::Act(Action::Type { text, interval_ms }));
+            steps.push(Step::Act(Action::Type { text, interval_ms, secret: false }));
         }
         "key" | "keydown" | "keyup" => {
             let mut times = 1;
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(read("click --repeat 2 1"), Some(vec![click(Button::Left, 2)]));
         let scroll = Action::Scroll { at: None, dx: 0, dy: -3, hold: Vec::new() };
         assert_eq!(read("click --repeat 3 4"), Some(vec![Step::Act(scroll)]));
-        let typed = Action::Type { text: "-a b".into(), interval_ms: TYPING_PAUSE };
+        let typed = Action::Type { text: "-a b".into(), interval_ms: TYPING_PAUSE, secret: false };
         let words = ["type", "--delay", "75", "--", "-a b"].map(str::to_owned);
         assert_eq!(steps(&words), Some(vec![Step::Act(typed)]));
         let chord = Action::Key { keys: vec!["Control_L".into(), "c".into()], times: 1 };

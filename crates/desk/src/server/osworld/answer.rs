@@ -52,8 +52,8 @@ impl IntoResponse for Refusal {
             Self::Desk(error) => {
                 let status = StatusCode::from_u16(error.problem().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 let mut response = json_with(status, &json!({"status": "error", "message": error.to_string()}));
-                if status == StatusCode::SERVICE_UNAVAILABLE {
-                    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                if let Some(seconds) = error.retry_after() {
+                    response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
                 }
                 response
             }

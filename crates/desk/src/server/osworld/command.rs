@@ -5,6 +5,7 @@ use super::answer::{Answer, Refusal, json, text};
 use super::body::Fields;
 use super::python;
 use crate::error::Error;
+use crate::lease::{Asker, with_asker};
 use crate::place::Place;
 use crate::process::{Command, Failure, OnLeave, OnTimeout, find_program};
 use crate::pyautogui;
@@ -79,7 +80,7 @@ pub(super) async fn launch(State(desk): State<Engines>, fields: Fields) -> Answe
 /// Lets the work go on when the client leaves, as a thread of the original does: a program that
 /// was begun is neither killed nor cut off from its pipes.
 pub(super) async fn to_its_end(work: impl Future<Output = Answer> + Send + 'static) -> Answer {
-    tokio::spawn(work).await.unwrap_or_else(|e| Err(Error::internal(e).into()))
+    tokio::spawn(with_asker(Asker::now(), work)).await.unwrap_or_else(|e| Err(Error::internal(e).into()))
 }
 
 /// A command as the client gave it.
@@ -213,7 +214,7 @@ pub(super) async fn natively(
     };
     match program.run(&desk.input, desk.place.clone(), limit).await {
         Ok(outcome) => Ok(Some(Ran::natively(outcome))),
-        Err(e @ (Error::Unavailable { .. } | Error::Timeout { .. })) => Err(e),
+        Err(e @ (Error::Unavailable { .. } | Error::Timeout { .. } | Error::PersonDrives { .. })) => Err(e),
         Err(e) if has_python => {
             tracing::debug!(%e, "left to the real interpreter");
             Ok(None)

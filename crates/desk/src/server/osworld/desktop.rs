@@ -94,7 +94,7 @@ fn name_required() -> Refusal {
 /// These routes say nothing about windows that resist or vanish; only a display that is down matters.
 pub(super) fn whatever_comes(result: crate::Result<()>) -> Result<(), Refusal> {
     match result {
-        Err(e @ Error::Unavailable { .. }) => Err(e.into()),
+        Err(e @ (Error::Unavailable { .. } | Error::PersonDrives { .. })) => Err(e.into()),
         _ => Ok(()),
     }
 }

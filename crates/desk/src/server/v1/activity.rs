@@ -33,6 +33,7 @@ async fn activity(State(desk): State<Desk>) -> Json<Activity> {
         viewers: u32::try_from(desk.view.viewers().count()).unwrap_or(u32::MAX),
         commands: u32::try_from(commands).unwrap_or(u32::MAX),
         recording: desk.recorder.state().await.state == RecordingState::Recording,
+        driver: desk.lease.look().driver,
     })
 }
 

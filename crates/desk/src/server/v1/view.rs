@@ -89,7 +89,13 @@ fn entrance(options: &Options, full: Option<view::Password>, query: &ViewQuery) 
     let view_only = options.view_only_password.clone();
     let door =
         if options.open && (full.is_some() || view_only.is_some()) { Door::Locked { full, view_only } } else { Door::Open };
-    Entrance { door, from: None, view_only: query.view_only || options.view_only, resize: query.resize || options.resize }
+    Entrance {
+        door,
+        from: None,
+        view_only: query.view_only || options.view_only,
+        resize: query.resize || options.resize,
+        word: query.viewer.clone().filter(|word| !word.is_empty()),
+    }
 }
 
 /// A WebSocket as a stream of bytes.

@@ -39,7 +39,7 @@ impl Stage for OnDisplay {
         Ok(String::new())
     }
 
-    async fn copy_text(&self, _: String) -> Result<()> {
+    async fn copy_text(&self, _: &Viewer, _: String) -> Result<()> {
         Ok(())
     }
 
@@ -51,7 +51,7 @@ impl Stage for OnDisplay {
 async fn visit(stage: &OnDisplay, encodings: &[i32]) -> Client<DuplexStream> {
     let (near, far) = duplex(1 << 16);
     let (view, stage) = (View::new(Options::default()), stage.clone());
-    let entrance = Entrance { door: Door::Open, from: None, view_only: false, resize: true };
+    let entrance = Entrance { door: Door::Open, from: None, view_only: false, resize: true, word: None };
     tokio::spawn(async move { view.attend(stage, "test", far, entrance, CancellationToken::new()).await });
     let mut client = Client::meet(near).await;
     client.encodings(encodings).await;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::input::live;
 use crate::screen::{CursorImage, CursorShape, Frame, FrameUpdate, Seen, absorb};
+use crate::view::Viewer;
 use crate::view::stage::Stage;
 use hotdesk_api::action::{Rect, Size};
 use std::sync::{Arc, Mutex};
@@ -113,7 +114,7 @@ impl Stage for Fake {
         Ok(self.0.text.lock().unwrap().clone())
     }
 
-    async fn copy_text(&self, text: String) -> Result<()> {
+    async fn copy_text(&self, _: &Viewer, text: String) -> Result<()> {
         *self.0.text.lock().unwrap() = text;
         Ok(())
     }

@@ -169,7 +169,7 @@ pub(crate) fn translate(input: &Input, view: &View) -> Result<Deed, String> {
             let keys = keys::chord(text()?.trim());
             vec![Action::KeyDown { keys: keys.clone() }, Action::Wait { ms: ms()? }, Action::KeyUp { keys }]
         }
-        Kind::Type => vec![Action::Type { text: text()?, interval_ms: 0 }],
+        Kind::Type => vec![Action::Type { text: text()?, interval_ms: 0, secret: false }],
         Kind::Wait => vec![Action::Wait { ms: ms()? }],
     };
     Ok(Deed::Act(actions))

@@ -171,7 +171,7 @@ fn add(step: &Step, view: &View, actions: &mut Vec<Action>) -> Result<(), String
             let at = Some(view.to_screen(*x, *y)?);
             actions.push(Action::Scroll { at, dx: notches(*scroll_x), dy: notches(*scroll_y), hold: held(keys) });
         }
-        Step::Type { text } => actions.push(Action::Type { text: text.clone(), interval_ms: 0 }),
+        Step::Type { text } => actions.push(Action::Type { text: text.clone(), interval_ms: 0, secret: false }),
         Step::Wait {} => actions.push(Action::Wait { ms: WAIT_MS }),
     }
     Ok(())

@@ -84,8 +84,8 @@ async fn use_anthropic(
     let eyes = Eyes { native: &native, desk: &id, view, most: LARGEST_PICTURE };
     match eyes.perform(deed).await {
         Ok(seen) => Ok(Json(anthropic::result(&call, Ok(seen)))),
-        // The list of actions was refused or stopped on its way: something that the model can learn from.
-        Err(problem) if matches!(problem.status, 400 | 409) => Ok(Json(anthropic::result(&call, Err(problem.detail)))),
+        // The list of actions was refused or stopped on its way, or a person drives: something that the model can learn from.
+        Err(problem) if matches!(problem.status, 400 | 409 | 423) => Ok(Json(anthropic::result(&call, Err(problem.detail)))),
         Err(problem) => Err(problem.into()),
     }
 }

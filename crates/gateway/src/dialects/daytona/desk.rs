@@ -6,7 +6,7 @@ use crate::entrance::PassedOn;
 use crate::proxy::{Target, pass};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use hotdesk_api::Problem;
 use serde::Serialize;
@@ -15,6 +15,9 @@ use serde_json::Value;
 
 /// An answer of the desk that is read as a whole: output of programs is the largest.
 const LARGEST_ANSWER: usize = 256 << 20;
+
+/// By which the desk's traces tell where an action came in.
+const ENTRANCE: HeaderName = HeaderName::from_static("x-hotdesk-entrance");
 
 /// A desk, for one request of a client.
 #[derive(Clone)]
@@ -64,6 +67,7 @@ impl Desk {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(ENTRANCE, HeaderValue::from_static("daytona"));
         let response = pass(&self.app, &self.caller, &self.id, Target::desk(path), request).await;
         if response.status().is_success() {
             return Ok(response);

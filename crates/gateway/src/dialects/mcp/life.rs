@@ -9,6 +9,7 @@ use hotdesk_api::action::Size;
 use hotdesk_api::calls::{DeskList, TemplateList};
 use hotdesk_api::desk::{Desk, State};
 use hotdesk_api::fleet::{MadeKey, NewKey, Scope};
+use hotdesk_api::lease::{Lease, TakeLease};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -22,6 +23,8 @@ const LONGEST_WAIT: u64 = 600;
 const MOST_LISTED: usize = 100;
 /// How long a person may use a desk that was handed over, in minutes.
 const HANDED_OVER: u32 = 60;
+/// How long a desk is kept free for a person who was sent for. Whoever comes has their own limit from then on.
+const KEPT_FREE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -174,6 +177,7 @@ pub(super) async fn hand_over(server: Server, what: HandOver) -> Outcome {
     if minutes == 0 || minutes > 1440 {
         return Err(problem(400, "invalid", format!("`minutes` is {minutes}, but must be from 1 to 1440")));
     }
+    let kept = keep_free(&server.native, &desk.id).await;
     let new = NewKey {
         name: format!("handed over: {}", desk.id),
         scope: Scope::Desk { desk: desk.id.clone() },
@@ -182,20 +186,35 @@ pub(super) async fn hand_over(server: Server, what: HandOver) -> Outcome {
     };
     let key = match server.native.value::<MadeKey>(Ask::post(&["v1", "keys"]).json(&new)).await {
         Ok(made) => made.secret,
-        Err(problem) if problem.status == 403 => return says(without_key(&desk)),
+        Err(problem) if problem.status == 403 => return says(format!("{}\n{kept}", without_key(&desk))),
         Err(problem) => return Err(problem),
     };
     let mut text =
         format!("the desk {} can be used by a person for {minutes} minutes; the key opens this desk alone\n", title(&desk));
     let Some(address) = server.native.address() else {
         let _ = writeln!(text, "in a terminal on the fleet's machine: HOTDESK_KEY={key} hotdesk open {}", desk.id);
+        text.push_str(&kept);
         return says(text);
     };
     let socket = address.replacen("http", "ws", 1);
     let _ = writeln!(text, "in a terminal: HOTDESK_URL={address} HOTDESK_KEY={key} hotdesk open {}", desk.id);
     let _ = writeln!(text, "in a browser, for noVNC: {socket}/k/{key}/v1/desks/{}/view", desk.id);
-    text.push_str("give both to the person, and look again when they are done");
+    text.push_str("give both to the person, and look again when they are done\n");
+    text.push_str(&kept);
     says(text)
+}
+
+/// Takes the lease for whoever comes, and says what that means for the model.
+async fn keep_free(native: &Native, desk: &str) -> String {
+    let how = TakeLease { idle_s: Some(KEPT_FREE.as_secs()), ..TakeLease::default() };
+    match native.value::<Lease>(Ask::new(Method::PUT, &["v1", "desks", desk, "lease"]).json(&how)).await {
+        Ok(_) => format!(
+            "the person drives from now on: clicks and keys of yours are refused until they give the desk back or nobody does \
+             anything for {} minutes; screenshots work",
+            KEPT_FREE.as_secs() / 60
+        ),
+        Err(problem) => format!("the person shares mouse and keyboard with you: {}", problem.detail),
+    }
 }
 
 fn without_key(desk: &Desk) -> String {

@@ -159,7 +159,7 @@ fn action(step: Step, view: &View) -> Result<Action, String> {
             Action::Drag { path, button: button(which), ms: DRAG_MS, easing: Easing::Linear, hold }
         }
         Step::Scroll { x, y, dx, dy } => Action::Scroll { at: place(x, y)?, dx, dy, hold: Vec::new() },
-        Step::Type { text } => Action::Type { text, interval_ms: 0 },
+        Step::Type { text } => Action::Type { text, interval_ms: 0, secret: false },
         Step::Key { keys, times } => Action::Key { keys: vec![keys], times: times.unwrap_or(1) },
         Step::Wait { ms } => Action::Wait { ms },
     })

@@ -11,6 +11,7 @@ pub(super) fn sentence(problem: &Problem) -> String {
     let hint = match problem.code.as_str() {
         "not_running" => Some("start_desk starts a stopped desk; one that is on its way needs a moment"),
         "not_found" if what.contains("desk") => Some("list_desks shows the desks that there are"),
+        "person_is_driving" => Some("screenshots and lists work meanwhile; look now and then, and go on when the person is done"),
         "desk_failed" => Some("reset_desk tries anew, delete_desk removes it"),
         // Ours name tools, the API's name addresses, which a model can't call.
         _ => problem.hint.as_deref().filter(|hint| !hint.contains("/v1/")),
@@ -67,5 +68,16 @@ mod tests {
         one = problem(409, "conflict", "the name is taken");
         one.hint = Some("take another".into());
         assert_eq!(sentence(&one), "the name is taken. Take another");
+    }
+
+    #[test]
+    fn a_model_is_told_what_to_do_while_a_person_drives() {
+        let mut refused = problem(423, "person_is_driving", "Ada is driving this desk");
+        refused.hint = Some("act again once `/v1/lease` says that the agent drives".into());
+        let text = sentence(&refused);
+        assert!(
+            text.starts_with("Ada is driving this desk. Screenshots and lists work meanwhile") && !text.contains("/v1/"),
+            "{text}"
+        );
     }
 }

@@ -290,7 +290,7 @@ struct Keyboard {
 async fn keyboard(mut call: Call, desk: &Desk, what: &str) -> Reply {
     let wanted: Keyboard = call.json().await?;
     let action = match what {
-        "type" => Action::Type { text: wanted.text, interval_ms: wanted.delay.unwrap_or(0) },
+        "type" => Action::Type { text: wanted.text, interval_ms: wanted.delay.unwrap_or(0), secret: false },
         "key" => {
             let mut keys = wanted.modifiers.unwrap_or_default();
             keys.push(wanted.key);
