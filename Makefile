@@ -43,7 +43,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
-	$(CARGO) test --release --locked --workspace
+	@scripts/test-rust
 
 test-client: ## OSWorld's own client from PyPI against a desk
 	@scripts/test-client
