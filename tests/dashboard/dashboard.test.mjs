@@ -1,6 +1,6 @@
 // The dashboard as a person meets it: a real fleet, a real desk, a real browser. The tests build on each other, in order.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, before, test as run } from "node:test";
 import { colours, openBrowser, Person } from "./browser.mjs";
 import { ensureBuilt, Fleet, until } from "./fleet.mjs";
 
@@ -17,6 +17,17 @@ after(async () => {
   await browser?.close();
   await fleet?.close();
 });
+
+/** A test that follows a failed one would only wait in vain. */
+let failed = null;
+function test(name, body) {
+  run(name, async () => {
+    if (failed) throw new Error(`not tried, because this failed: ${failed}`);
+    failed = name;
+    await body();
+    failed = null;
+  });
+}
 
 const view = (page) => page.locator('.view[data-state="connected"]');
 
@@ -41,7 +52,7 @@ test("a new desk shows its stages and becomes a desktop at the same address", as
   const { page } = ada;
   await page.keyboard.press("n");
   await page.getByRole("radio", { name: /^base/ }).check({ force: true });
-  await page.getByLabel("Name").fill("research-1");
+  await page.getByLabel("Name", { exact: true }).fill("research-1");
   await page.getByLabel("Labels").fill("run=7 team=web");
   await ada.checkAccess("new desk");
   await ada.shot("new-desk-dark");
@@ -59,7 +70,7 @@ test("a new desk shows its stages and becomes a desktop at the same address", as
 
 test("the wall shows it live, and is filtered by label", async () => {
   const { page } = ada;
-  await page.getByRole("link", { name: "All desks" }).click();
+  await page.getByRole("link", { name: "All desks", exact: true }).click();
   const tile = page.locator(`[data-desk="${desk}"]`);
   await tile.locator("img").waitFor();
   const first = await tile.locator("img").getAttribute("src");
