@@ -29,6 +29,7 @@ function test(name, body) {
   });
 }
 
+const driver = (page, words) => page.locator(".driver .chip", { hasText: words });
 const view = (page) => page.locator('.view[data-state="connected"]');
 
 test("a wrong key is refused in words, a good one lets in", async () => {
@@ -56,14 +57,22 @@ test("a new desk shows its stages and becomes a desktop at the same address", as
   await page.getByLabel("Labels").fill("run=7 team=web");
   await ada.checkAccess("new desk");
   await ada.shot("new-desk-dark");
+  // The stages may be gone again before anybody asks for them.
+  await page.evaluate(() => {
+    globalThis.stages = new Set();
+    const note = () => document.querySelectorAll(".boot-stages li").forEach((stage) => globalThis.stages.add(stage.children[1].textContent));
+    new MutationObserver(note).observe(document.body, { childList: true, subtree: true, characterData: true });
+  });
   await page.getByRole("button", { name: "Make desk" }).click();
-  await page.locator(".boot").waitFor();
+  await page.locator(".boot, .view").first().waitFor();
   const address = page.url();
   assert.match(address, /\/desks\/d-[a-z0-9]{12}$/);
   desk = address.split("/").pop();
   await ada.shot("desk-boot-dark");
   await view(page).waitFor();
   assert.equal(page.url(), address);
+  const stages = await page.evaluate(() => [...globalThis.stages]);
+  assert.ok(stages.length > 0, "the stages were shown");
   await until("the desktop is shown", async () => (await colours(page)) > 8);
   await ada.shot("desk-dark");
 });
@@ -96,7 +105,7 @@ test("a person takes over, types into a program through the view, and gives back
   const { page } = ada;
   await page.locator(`[data-desk="${desk}"]`).click();
   await view(page).waitFor();
-  await page.getByText("Agent is driving").waitFor();
+  await driver(page, "Agent is driving").waitFor();
   const act = () => fleet.ask("POST", `v1/desks/${desk}/input`, { actions: [{ do: "move", to: { x: 30, y: 30 } }] });
   assert.equal((await act()).status, 200);
 
@@ -104,7 +113,7 @@ test("a person takes over, types into a program through the view, and gives back
   await fleet.send("POST", `v1/desks/${desk}/processes`, { argv: ["xfce4-terminal", "--title=typed", "--command=sh -c 'cat > /home/user/typed.txt'"] });
   await fleet.send("POST", `v1/desks/${desk}/windows/wait`, { title: "typed", limit_ms: 30_000 });
   await page.keyboard.press("t");
-  await page.getByText("You are driving").waitFor();
+  await driver(page, "You are driving").waitFor();
   await ada.shot("desk-driving-dark");
   const refused = await act();
   assert.equal(refused.status, 423);
@@ -124,7 +133,7 @@ test("a person takes over, types into a program through the view, and gives back
   await page.keyboard.press("Control+d");
 
   await page.keyboard.press("F8");
-  await page.getByText("Agent is driving").waitFor();
+  await driver(page, "Agent is driving").waitFor();
   assert.equal((await act()).status, 200, "the agent drives again");
 });
 
@@ -135,13 +144,13 @@ test("two people look at once, and see who drives", async () => {
   assert.doesNotMatch(grace.page.url(), /hd_/, "the key is gone from the address");
   await until("both look", async () => (await fleet.get(`v1/desks/${desk}/view/info`)).viewers.length === 2);
   await ada.page.keyboard.press("t");
-  await grace.page.getByText("Ada is driving").waitFor();
+  await driver(grace.page, "Ada is driving").waitFor();
   await until("both see the desktop", async () => (await colours(grace.page)) > 8 && (await colours(ada.page)) > 8);
   await grace.shot("desk-other-drives-light");
   await grace.page.getByRole("button", { name: "Take from Ada" }).click();
   await ada.page.getByRole("button", { name: /^Take from/ }).waitFor();
   await grace.page.keyboard.press("F8");
-  await ada.page.getByText("Agent is driving").waitFor();
+  await driver(ada.page, "Agent is driving").waitFor();
   await grace.close();
 });
 
