@@ -171,7 +171,7 @@ test("files, terminal, processes, tree, logs, events and details tell what there
   assert.equal(file.suggestedFilename(), "notes.txt");
   await ada.shot("desk-files-dark");
   await show("Processes");
-  await page.getByRole("cell", { name: /mousepad/ }).waitFor();
+  await page.getByRole("cell", { name: /mousepad/ }).first().waitFor();
   await ada.checkAccess("processes");
   await show("Accessibility tree");
   await page.locator(".element", { hasText: "Mousepad" }).first().hover();
@@ -181,16 +181,16 @@ test("files, terminal, processes, tree, logs, events and details tell what there
   await show("Logs");
   await page.getByRole("log").getByText(/x_server|bus/).first().waitFor();
   await show("Events");
-  await page.locator(".events").getByText("Running").waitFor();
+  await page.locator(".events").getByText("Running").first().waitFor();
   await show("Details and cost");
-  await page.getByText(desk).waitFor();
+  await page.getByText(desk).first().waitFor();
   await ada.shot("desk-details-dark");
 });
 
 test("a trace is recorded, and every moment of it can be gone to", async () => {
   const { page } = ada;
   await page.getByRole("tab", { name: "Traces" }).click();
-  await page.getByRole("button", { name: "Record" }).click();
+  await page.getByRole("button", { name: "Record", exact: true }).click();
   await page.getByRole("button", { name: "End recording" }).waitFor();
   const { windows } = await fleet.get(`v1/desks/${desk}/windows`);
   const { area } = windows.find((window) => /Mousepad/.test(window.title));
@@ -199,7 +199,7 @@ test("a trace is recorded, and every moment of it can be gone to", async () => {
     await fleet.send("POST", `v1/desks/${desk}/input`, { actions, settle: { quiet_ms: 100, limit_ms: 2000 } });
   }
   await page.getByRole("button", { name: "End recording" }).click();
-  await page.getByRole("button", { name: "Record" }).waitFor();
+  await page.getByRole("button", { name: "Record", exact: true }).waitFor();
   await page.locator(".trace-link").first().click();
   const stage = page.locator(".trace-stage");
   await stage.locator("img").waitFor();
@@ -296,13 +296,13 @@ test("a desk is deleted, and the others see it vanish", async () => {
   await grace.page.locator(`[data-desk="${desk}"]`).waitFor();
   await page.getByRole("link", { name: "Desks", exact: true }).click();
   await page.locator(`[data-desk="${desk}"]`).click();
-  await page.getByRole("button", { name: "More" }).click();
-  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("button", { name: "More", exact: true }).click();
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
   await ada.checkAccess("delete");
   await ada.shot("delete-dark");
   await page.getByRole("button", { name: "Delete the desk" }).click();
   await grace.page.locator(`[data-desk="${desk}"]`).waitFor({ state: "detached" });
-  await page.getByRole("heading", { name: "Desks" }).waitFor();
+  await page.getByRole("heading", { name: "Desks", exact: true }).waitFor();
   await page.goto(`${fleet.url}/desks/${desk}`);
   await page.getByRole("heading", { name: "This desk is gone" }).waitFor();
   await grace.close();
