@@ -174,7 +174,7 @@ test("files, terminal, processes, tree, logs, events and details tell what there
   await page.getByRole("cell", { name: /mousepad/ }).first().waitFor();
   await ada.checkAccess("processes");
   await show("Accessibility tree");
-  await page.locator(".element", { hasText: "Mousepad" }).first().hover();
+  await page.locator(".element", { hasText: "Untitled" }).first().hover();
   await page.locator(".view-mark").waitFor();
   await ada.shot("desk-tree-dark");
   await ada.checkAccess("tree");
