@@ -58,7 +58,7 @@ async function liveView(fleet, browser) {
 /** From a key to the first pixel that it changes, in the page: through the gateway to the program and back. */
 async function keys(page, area) {
   await page.keyboard.press("t");
-  await page.getByText("You are driving").waitFor({ timeout: 5_000 }).catch(() => {});
+  await page.locator(".driver .chip", { hasText: "You are driving" }).waitFor({ timeout: 5_000 }).catch(() => {});
   const canvas = page.locator(".view-place canvas");
   await canvas.focus();
   const times = [];

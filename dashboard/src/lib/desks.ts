@@ -34,6 +34,12 @@ export function put(desk: Desk) {
   desks.value = next;
 }
 
+/** An answer to a request of ours. It may be older than an event that came meanwhile, so the desk is read once more. */
+export function answered(desk: Desk) {
+  put(desk);
+  soon(desk.id);
+}
+
 export async function refresh(id: string) {
   try {
     put(await get<Desk>(`v1/desks/${id}`));

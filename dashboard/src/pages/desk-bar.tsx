@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { request, send } from "../api/client";
 import type { Desk } from "../api/types";
-import { put } from "../lib/desks";
+import { answered } from "../lib/desks";
 import { clock } from "../lib/format";
 import { deskLink, go, wallLink } from "../lib/router";
 import type { PanelName } from "../panels/panels";
@@ -83,10 +83,10 @@ function Driver({ lease, onTake, onGive }: { lease: LeaseWatch; onTake: (force?:
 }
 
 function Actions({ desk, onDelete }: { desk: Desk; onDelete: () => void }) {
-  const verb = (name: string) => attempt(send<Desk>("POST", `v1/desks/${desk.id}/${name}`, undefined, { query: { wait: 0 } }).then(put));
+  const verb = (name: string) => attempt(send<Desk>("POST", `v1/desks/${desk.id}/${name}`, undefined, { query: { wait: 0 } }).then(answered));
   const snapshot = () => attempt(send("POST", `v1/desks/${desk.id}/snapshot`, {}), "The snapshot is made");
-  const fork = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/fork`, {}, { query: { wait: 0 } }).then((made) => { put(made); go(deskLink(made.id)); }));
-  const extend = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/extend`, { by_s: 3600 }).then(put), "It lives an hour longer");
+  const fork = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/fork`, {}, { query: { wait: 0 } }).then((made) => { answered(made); go(deskLink(made.id)); }));
+  const extend = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/extend`, { by_s: 3600 }).then(answered), "It lives an hour longer");
   const link = () => attempt(navigator.clipboard?.writeText(location.origin + deskLink(desk.id)) ?? Promise.reject(new Error("copy the address from the browser's bar")), "The address is copied");
   const runs = desk.state === "running";
   const rests = desk.state === "stopped" || desk.state === "archived";

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, isMissing, send, told } from "../api/client";
 import type { Desk, Rect } from "../api/types";
-import { desks, loaded, put } from "../lib/desks";
+import { answered, desks, loaded, put } from "../lib/desks";
 import { deskLink, go, wallLink } from "../lib/router";
 import { Panels, type PanelName } from "../panels/panels";
 import { uploadAll } from "../panels/upload";
@@ -91,8 +91,8 @@ function onScreen(event: KeyboardEvent): boolean {
 }
 
 function Rest({ desk }: { desk: Desk }) {
-  const start = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/start`, undefined, { query: { wait: 0 } }).then(put));
-  const reset = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/reset`, undefined, { query: { wait: 0 } }).then(put));
+  const start = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/start`, undefined, { query: { wait: 0 } }).then(answered));
+  const reset = () => attempt(send<Desk>("POST", `v1/desks/${desk.id}/reset`, undefined, { query: { wait: 0 } }).then(answered));
   const failed = desk.state === "error";
   return (
     <div class="rest">

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { get, send, told } from "../api/client";
 import type { Desk, Template } from "../api/types";
-import { put } from "../lib/desks";
+import { answered } from "../lib/desks";
 import { bytes } from "../lib/format";
 import { deskLink, go } from "../lib/router";
 import { Button, Dialog, Failure, Field, Notice } from "../ui/parts";
@@ -46,7 +46,7 @@ export function NewDesk({ onClose }: { onClose: () => void }) {
     };
     try {
       const desk = await send<Desk>("POST", "v1/desks", wish, { query: { wait: 0 } });
-      put(desk);
+      answered(desk);
       onClose();
       go(deskLink(desk.id));
     } catch (error) {

@@ -1,5 +1,5 @@
 // The desk's screen, live: scaled to the place that there is, with what is marked on it and the state of its connection.
-import { useSignalEffect, type Signal } from "@preact/signals";
+import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rect, Size } from "../api/types";
 import { Icon } from "../ui/icon";
@@ -36,14 +36,14 @@ export function LiveView({ desk, size, lease, mark, scaled, onLink, onFiles }: P
       onLink(null);
     };
   }, [desk, known]);
-  useSignalEffect(() => link?.drive(lease.mine.value));
-  useEffect(() => link?.drive(lease.mine.peek()), [link]);
+  const mine = lease.mine.value;
+  useEffect(() => link?.drive(mine), [link, mine]);
   useEffect(() => link?.scale(scaled), [link, scaled]);
 
   const state = link?.state.value ?? "connecting";
   return (
     <div
-      class={`view ${lease.mine.value && !lease.free.value ? "mine" : ""} ${dragging ? "dragging" : ""}`}
+      class={`view ${mine && !lease.free.value ? "mine" : ""} ${dragging ? "dragging" : ""}`}
       data-state={state}
       onDragOver={(event) => { event.preventDefault(); setDragging(true); }}
       onDragLeave={() => setDragging(false)}
@@ -56,7 +56,7 @@ export function LiveView({ desk, size, lease, mark, scaled, onLink, onFiles }: P
         <div class="view-state" role="status"><span class="chip warn"><span class="dot pulse" />{state === "lost" ? "Connection lost, trying again" : "Connecting"}</span></div>
       )}
       {!lease.free.value && lease.lease.value && (
-        <div class="view-driver"><span class={`chip ${lease.lease.value.driver}`}>{driverWord(lease.lease.value)}{lease.mine.value ? <kbd>F8</kbd> : <kbd>T</kbd>}</span></div>
+        <div class="view-driver"><span class={`chip ${lease.lease.value.driver}`}>{driverWord(lease.lease.value)}{mine ? <kbd>F8</kbd> : <kbd>T</kbd>}</span></div>
       )}
       {dragging && <div class="view-drop"><Icon name="upload" size={28} />Drop to upload to the home directory</div>}
     </div>
