@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import queue
 import struct
 
 import httpx
@@ -106,16 +107,26 @@ def test_a_key_of_another_project_sees_nothing(client, sandbox, url, key):
 @supports("terminal", "`create_pty_session`, input, size, list, resize, exit code, kill")
 def test_terminal(sandbox):
     shown = bytearray()
-    terminal = sandbox.process.create_pty_session("work", cwd="/tmp", envs={"WORD": "w"}, pty_size=PtySize(rows=31, cols=97))
-    terminal.wait_for_connection()
+    terminal = opened(sandbox, "work", cwd="/tmp", envs={"WORD": "w"}, pty_size=PtySize(rows=31, cols=97))
     terminal.send_input("stty size; echo $PWD $WORD; exit 3\n")
     ended = terminal.wait(on_data=shown.extend)
     assert ended.exit_code == 3 and b"31 97" in shown and b"/tmp w" in shown
-    sandbox.process.create_pty_session("other", pty_size=PtySize(rows=24, cols=80)).wait_for_connection()
+    opened(sandbox, "other", pty_size=PtySize(rows=24, cols=80))
     assert sandbox.process.resize_pty_session("other", PtySize(rows=30, cols=100)).cols == 100
     assert "other" in [one.id for one in sandbox.process.list_pty_sessions() if one.active]
     sandbox.process.kill_pty_session("other")
     assert "other" not in [one.id for one in sandbox.process.list_pty_sessions() if one.active]
+
+
+def opened(sandbox, name: str, **more):
+    """This release gives up if the first message takes more than 0.1 s, which on a busy machine is its own doing."""
+    for last in (False, False, False, False, True):
+        try:
+            return sandbox.process.create_pty_session(name, **more)
+        except DaytonaError as problem:
+            if last or not isinstance(problem.__cause__, queue.Empty):
+                raise
+            sandbox.process.kill_pty_session(name)
 
 
 @supports("previews", "signed links with an end, and taken back")
