@@ -99,6 +99,10 @@ impl Provider for Daytona {
         NAME
     }
 
+    fn is_here(&self) -> bool {
+        false
+    }
+
     async fn capabilities(&self) -> Capabilities {
         Capabilities {
             reset: true,

@@ -105,6 +105,10 @@ impl Provider for E2b {
         NAME
     }
 
+    fn is_here(&self) -> bool {
+        false
+    }
+
     async fn capabilities(&self) -> Capabilities {
         Capabilities {
             reset: true,
