@@ -7,6 +7,7 @@
 pub mod docker;
 pub mod door;
 pub mod error;
+pub mod gce;
 pub mod local;
 pub mod qemu;
 

@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
 use hotdesk_provider::docker::{self, Docker};
+use hotdesk_provider::gce::{self, Gce};
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -18,6 +19,7 @@ pub(crate) enum Kind {
     Local,
     Docker,
     Qemu,
+    Gce,
 }
 
 /// Settings of the provider `local`.
@@ -26,14 +28,24 @@ pub(super) type LocalConfig = hotdesk_provider::local::Config;
 /// Settings of the provider `qemu`.
 pub(super) type QemuConfig = qemu::Config;
 
+/// Settings of the provider `gce`.
+pub(crate) type GceConfig = gce::Config;
+
+/// Settings of those providers that have some.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Configs {
+    pub(super) local: LocalConfig,
+    pub(super) qemu: QemuConfig,
+    pub(crate) gce: GceConfig,
+}
+
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
     kinds: &[Kind],
     fleet: &str,
     data: &Path,
     images: &Arc<Library>,
-    local: LocalConfig,
-    machines: &QemuConfig,
+    configs: &Configs,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -45,7 +57,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, local, machines.clone()).await {
+        match make(*kind, context, configs).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -70,7 +82,8 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuConfig) -> Outcome<Arc<dyn Provider>> {
+async fn make(kind: Kind, context: Context, configs: &Configs) -> Outcome<Arc<dyn Provider>> {
+    let local = configs.local;
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -82,9 +95,13 @@ async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuCo
             Ok(docker) => Ok(Arc::new(docker)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
-        Kind::Qemu => match Qemu::new(context, machines) {
+        Kind::Qemu => match Qemu::new(context, configs.qemu.clone()) {
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
+        },
+        Kind::Gce => match Gce::new(context, configs.gce.clone()) {
+            Ok(gce) => Ok(Arc::new(gce)),
+            Err(e) => Err(Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set")),
         },
     }
 }
@@ -95,13 +112,20 @@ impl Kind {
             Self::Local => "local",
             Self::Docker => "docker",
             Self::Qemu => "qemu",
+            Self::Gce => "gce",
         }
     }
+}
+
+/// Google's clouds as a fleet uses them, to publish images there.
+pub(crate) fn gce(fleet: &str, data: &Path, images: &Arc<Library>, config: GceConfig) -> Outcome<Gce> {
+    let made = Gce::new(context(Kind::Gce, fleet, data, images)?, config);
+    made.map_err(|e| Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set"))
 }
 
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, &Configs::default()).await.map_err(|failure| failure.text())?;
     Ok(provider.check().await)
 }

@@ -18,12 +18,15 @@
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
+//! [gce]
+//! project = "my-project"
+//!
 //! [images]
 //! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
-use super::providers::{Kind, LocalConfig, QemuConfig};
+use super::providers::{Configs, GceConfig, Kind, LocalConfig, QemuConfig};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -36,8 +39,7 @@ use std::str::FromStr;
 pub(super) struct Settings {
     pub(super) fleet: hotdesk_fleet::Config,
     pub(super) gateway: hotdesk_gateway::Config,
-    pub(super) local: LocalConfig,
-    pub(super) qemu: QemuConfig,
+    pub(super) providers: Configs,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
@@ -77,23 +79,42 @@ impl Settings {
         if !args.providers.is_empty() {
             settings.kinds = args.providers;
         }
+        if settings.kinds.contains(&Kind::Gce) {
+            let price = settings.providers.gce.price();
+            settings.fleet.prices.entry("gce".into()).or_insert(hotdesk_fleet::config::Price {
+                cpu_hour: price.cpu_hour,
+                memory_gib_hour: price.memory_gib_hour,
+                disk_gib_hour: price.disk_gib_hour,
+            });
+        }
         Ok(settings)
     }
 
     fn from_text(text: &str) -> Outcome<Self> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-        let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let (gateway, images) = (take("gateway"), take("images"));
+        let providers = Configs {
+            local: part("local.", take("local"))?,
+            qemu: part("qemu.", take("qemu"))?,
+            gce: part("gce.", take("gce"))?,
+        };
         let kinds = table.remove("providers");
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
-            local: part("local.", local)?,
-            qemu: part("qemu.", qemu)?,
+            providers,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
             fleet: part("", toml::Value::Table(table))?,
             images: PathBuf::new(),
         })
     }
+}
+
+/// What a fleet's settings file says about Google's clouds.
+pub(crate) fn gce_settings(data: &Path) -> Outcome<GceConfig> {
+    let path = data.join("hotdesk.toml");
+    let settings = Settings::from_text(&text(&path, false)?).map_err(|e| e.during(format!("{} can't be used", path.display())))?;
+    Ok(settings.providers.gce)
 }
 
 /// A settings file that says what is so anyway.
@@ -110,6 +131,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
+    all.insert("gce".into(), toml::Value::Table(table(&GceConfig::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
@@ -185,7 +207,7 @@ mod tests {
         let settings = Settings::from_text(text).unwrap();
         assert_eq!((settings.fleet.max_desks, settings.fleet.policy.auto_stop_s), (7, 60));
         assert_eq!(settings.kinds, [Kind::Docker, Kind::Local]);
-        assert_eq!(settings.qemu.disks["os"], Path::new("/vm/a"));
+        assert_eq!(settings.providers.qemu.disks["os"], Path::new("/vm/a"));
         assert!(settings.gateway.open_metrics && settings.gateway.listen.len() == 1);
         assert_eq!(Settings::from_text("").unwrap().fleet.max_desks, 100);
     }
