@@ -4,6 +4,7 @@
 //! should be, [`Provider::list`] what is. Every call can be repeated with the same id and has the effect of
 //! one call, because the fleet may die between a call and the note that it was made.
 
+pub mod cloud;
 pub mod docker;
 pub mod door;
 pub mod error;

@@ -146,7 +146,7 @@ pub(super) async fn finish(
 ) -> Result<Response> {
     // A desk's own server knows the token that it was sent. Whoever refuses it is another one, at an address that was given away while
     // its host was down; where ours is now, the next look at the provider tells.
-    if answer.status() == StatusCode::UNAUTHORIZED && passage.target.port.is_none() {
+    if passage.door.is_stranger(answer.status()) && passage.target.port.is_none() {
         return Err(Refusal::unavailable(format!("the desk {} is not where it was; it is being looked for", passage.desk)));
     }
     let (mut parts, body) = answer.into_parts();

@@ -1,7 +1,7 @@
 //! Connections to desks, kept for the next request.
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use hotdesk_provider::{Address, Door};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
@@ -117,16 +117,12 @@ where
 
 /// From the desk's server on to a port of its loopback.
 async fn enter_port(sender: &mut Sender, door: &Door, port: u16) -> Result<hyper::upgrade::Upgraded, NoWay> {
-    let request = Request::get(format!("/v1/ports/{port}"))
-        .header(header::HOST, "desk")
+    let mut request = Request::get(format!("/v1/ports/{port}"))
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, "tcp")
-        .header(
-            header::AUTHORIZATION,
-            HeaderValue::try_from(format!("Bearer {}", door.secret)).map_err(|e| NoWay::Desk(io::Error::other(e)))?,
-        )
         .body(Body::empty())
         .map_err(|e| NoWay::Desk(io::Error::other(e)))?;
+    door.dress(request.headers_mut());
     let answer = sender.send_request(request).await.map_err(failed)?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let status = answer.status();

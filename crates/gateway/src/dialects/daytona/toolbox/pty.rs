@@ -165,8 +165,7 @@ async fn attach(desk: &Desk, terminal: u64) -> Reply<DeskSocket> {
     let door = desk.app.fleet.door(&desk.caller.who, &desk.id).await?;
     let stream = door.address.connect().await.map_err(|e| failed(&e))?;
     let mut request = format!("ws://desk/v1/terminals/{terminal}/attach").into_client_request().map_err(|e| failed(&e))?;
-    let secret = format!("Bearer {}", door.secret).parse().map_err(|e| failed(&e))?;
-    request.headers_mut().insert(header::AUTHORIZATION, secret);
+    door.dress(request.headers_mut());
     let (socket, _) = tokio_tungstenite::client_async(request, stream).await.map_err(|e| failed(&e))?;
     Ok(socket)
 }
