@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-gce test-conformance test-conformance-all bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -34,6 +34,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-dialects
 	@$(MAKE) --no-print-directory test-mcp
+	@$(MAKE) --no-print-directory test-gce
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
@@ -53,6 +54,9 @@ test-dialects: ## Daytona's and E2B's SDKs from PyPI, as they are, on a fleet
 
 test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fleet
 	@scripts/test-mcp
+
+test-gce: ## Desks at Google, against a stand-in made from Google's description of its API
+	@scripts/test-gce
 
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance

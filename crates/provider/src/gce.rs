@@ -30,7 +30,7 @@ mod save;
 use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
 use api::Api;
 use async_trait::async_trait;
-pub use config::{Config, MachineType, Preempted, Price};
+pub use config::{Config, MachineType, Preempted};
 use hotdesk_api::fleet::Capabilities;
 pub use image::{Publish, Published};
 use std::path::Path;

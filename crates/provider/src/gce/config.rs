@@ -1,6 +1,7 @@
 //! Settings of this provider: where instances are made, of what size, and what they cost.
 
 use super::NAME;
+use crate::cloud::Price;
 use crate::{Error, Result};
 use hotdesk_api::desk::Resources;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ impl Default for Config {
             disk_type: "pd-balanced".into(),
             shielded: None,
             price: None,
-            endpoint: "https://compute.googleapis.com/compute/v1/".into(),
+            endpoint: "https://compute.googleapis.com/compute/v1".into(),
             storage_endpoint: "https://storage.googleapis.com".into(),
             request_limit_s: 30,
         }
@@ -102,15 +103,6 @@ pub struct MachineType {
     pub memory_mib: u64,
 }
 
-/// Prices per hour.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    pub cpu_hour: f64,
-    pub memory_gib_hour: f64,
-    pub disk_gib_hour: f64,
-}
-
 /// E2 in `us-central1`, in USD, without discounts; see docs/provider-gce.md for source and date.
 const E2: Price = Price { cpu_hour: 0.021_811_59, memory_gib_hour: 0.002_923_53, disk_gib_hour: 0.10 / HOURS_PER_MONTH };
 /// Google's month.
@@ -137,9 +129,6 @@ impl Config {
         let names = self.tags.iter().chain(&self.closed_tag).chain(&self.network).chain(&self.subnetwork);
         if let Some(name) = names.into_iter().find(|name| !is_name(name)) {
             return wrong(format!("`{name}` can't be a name: small letters, digits and dashes, at most 63"));
-        }
-        if !self.endpoint.ends_with('/') {
-            return wrong("`endpoint` must end with a slash".into());
         }
         Ok(())
     }
