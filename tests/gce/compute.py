@@ -503,6 +503,9 @@ class Handler(BaseHTTPRequestHandler):
         if split.path.startswith("/computeMetadata/"):
             return self.metadata(split.path)
         try:
+            if self.command == "POST" and "Content-Length" not in self.headers:
+                google.wrong.append(f"{self.path}: no length of the body")
+                raise Refusal(411, "lengthRequired", "POST requests require a Content-length header.")
             self.admit()
             if split.path.startswith(BASE):
                 content = json.loads(body) if body else None

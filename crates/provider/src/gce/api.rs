@@ -15,8 +15,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 /// What our calls need: machines, disks, images; and the bucket that images come from.
-const SCOPES: [&str; 2] =
-    ["https://www.googleapis.com/auth/compute", "https://www.googleapis.com/auth/devstorage.read_write"];
+const SCOPES: [&str; 2] = ["https://www.googleapis.com/auth/compute", "https://www.googleapis.com/auth/devstorage.read_write"];
 /// Google allows a project 1,500 requests of each kind in a minute; others may want some too.
 const PER_SECOND: f64 = 20.0;
 const BURST: u32 = 100;
@@ -123,8 +122,11 @@ impl Api {
 
     /// Changes something and waits until it is done. However often it arrives at Google, it is done once.
     pub(super) async fn post(&self, path: &str, body: Option<Value>, limit: Duration) -> Outcome<Operation> {
-        let call = Call::post(self.path(path)).repeatable();
-        self.change(if let Some(body) = body { call.json(body) } else { call }, limit).await
+        let call = match body {
+            Some(body) => Call::post(self.path(path)).json(body),
+            None => empty_post(self.path(path)),
+        };
+        self.change(call.repeatable(), limit).await
     }
 
     pub(super) async fn delete(&self, path: &str, limit: Duration) -> Outcome<Operation> {
@@ -146,7 +148,7 @@ impl Api {
                 return Err(Fault::Away(format!("Google did not finish within {} s; it may still do so", limit.as_secs())));
             }
             let place = operation.zone().map_or_else(|| "global".to_owned(), |zone| format!("zones/{zone}"));
-            let call = Call::post(self.path(&format!("{place}/operations/{}/wait", operation.name)));
+            let call = empty_post(self.path(&format!("{place}/operations/{}/wait", operation.name)));
             let waited = tokio::time::timeout(left, self.ask(call.repeatable().limit(WAIT_LIMIT))).await;
             operation = match waited {
                 Ok(Ok(answer)) => answer,
@@ -174,6 +176,11 @@ impl Api {
         let call = call.header("authorization", &format!("Bearer {}", token.token));
         Ok(self.cloud.ask_for(call).await?)
     }
+}
+
+/// Google wants to know the length of nothing, too.
+fn empty_post(path: String) -> Call {
+    Call::post(path).header("content-length", "0")
 }
 
 fn items<T: DeserializeOwned>(list: Option<&Value>) -> Outcome<Vec<T>> {

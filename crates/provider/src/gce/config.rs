@@ -143,9 +143,7 @@ impl Config {
 
     /// The machine type for a desk: a standard one where the size is one, else one made to measure.
     pub(super) fn machine_type(&self, resources: &Resources) -> Result<String> {
-        let fits = |machine: &&MachineType| {
-            machine.cpus as f32 >= resources.cpus && machine.memory_mib >= resources.memory_mib
-        };
+        let fits = |machine: &&MachineType| machine.cpus as f32 >= resources.cpus && machine.memory_mib >= resources.memory_mib;
         if !self.machine_types.is_empty() {
             return self.machine_types.iter().find(fits).map(|machine| machine.name.clone()).ok_or_else(|| {
                 Error::Full(format!(

@@ -49,7 +49,9 @@ impl From<cloud::Fault> for Fault {
             Kind::Auth => Self::Refused(why),
             Kind::NotFound => Self::Gone(why),
             Kind::Conflict => Self::Exists(why),
-            Kind::Slow | Kind::Fault => Self::Away(fault.status.map_or_else(|| why.clone(), |status| format!("status {status}: {why}"))),
+            Kind::Slow | Kind::Fault => {
+                Self::Away(fault.status.map_or_else(|| why.clone(), |status| format!("status {status}: {why}")))
+            }
             Kind::Refused => Self::Wrong(why),
         }
     }

@@ -62,7 +62,12 @@ impl Gce {
         let detail = format!("project {}, zones {}", self.api.project(), zones.join(", "));
         match down.is_empty() {
             true => check("Compute Engine", true, detail, None),
-            false => check("Compute Engine", down.len() < zones.len(), format!("{detail}; {}", down.join(", ")), Some("set `zones` in [gce]")),
+            false => check(
+                "Compute Engine",
+                down.len() < zones.len(),
+                format!("{detail}; {}", down.join(", ")),
+                Some("set `zones` in [gce]"),
+            ),
         }
     }
 
@@ -79,7 +84,12 @@ impl Gce {
                 good &= used < limit || (quota["metric"] == "IN_USE_ADDRESSES" && !self.config.external_ip);
                 texts.push(format!("{} {used} of {limit}", quota["metric"].as_str().unwrap_or_default()));
             }
-            checks.push(check(&format!("quotas of {region}"), good, texts.join(", "), Some("ask Google for more: IAM & Admin, Quotas")));
+            checks.push(check(
+                &format!("quotas of {region}"),
+                good,
+                texts.join(", "),
+                Some("ask Google for more: IAM & Admin, Quotas"),
+            ));
         }
         checks
     }
@@ -107,7 +117,8 @@ impl Gce {
         };
         let opens = |rule: &&Value| rule["disabled"] != true && self.is_for_desks(rule) && allows(rule, PORT);
         let open: Vec<&Value> = rules.iter().filter(opens).collect();
-        let world = |rule: &&&Value| rule["sourceRanges"].as_array().is_some_and(|all| all.iter().any(|range| range == "0.0.0.0/0"));
+        let world =
+            |rule: &&&Value| rule["sourceRanges"].as_array().is_some_and(|all| all.iter().any(|range| range == "0.0.0.0/0"));
         let names = |rules: &[&Value]| rules.iter().filter_map(|rule| rule["name"].as_str()).collect::<Vec<_>>().join(", ");
         match open.iter().find(world) {
             Some(rule) => check(what, false, format!("{} lets the whole internet in", names(&[rule])), Some(fix)),

@@ -180,11 +180,13 @@ impl Gce {
 
     /// What this provider can't do for a desk is said before anything is spent.
     fn refuse(&self, spec: &DeskSpec) -> Result<()> {
-        let refuse = |what: &str, reason: &str| {
-            Err(Error::Unsupported { provider: NAME, what: what.into(), reason: reason.into() })
-        };
+        let refuse =
+            |what: &str, reason: &str| Err(Error::Unsupported { provider: NAME, what: what.into(), reason: reason.into() });
         if !spec.network && self.config.closed_tag.is_none() {
-            return refuse("a desk without a network", "set `closed_tag` in [gce] and a firewall rule that closes the way out for it");
+            return refuse(
+                "a desk without a network",
+                "set `closed_tag` in [gce] and a firewall rule that closes the way out for it",
+            );
         }
         if !spec.volumes.is_empty() {
             return refuse("a volume", "directories of this machine can't be mounted there");
@@ -229,7 +231,11 @@ impl Gce {
         let end = Instant::now() + START_LIMIT;
         while instance.doing() == Doing::Ending {
             if Instant::now() > end {
-                return Err(Error::NotReady(format!("its instance is still {} after {} s", instance.status, START_LIMIT.as_secs())));
+                return Err(Error::NotReady(format!(
+                    "its instance is still {} after {} s",
+                    instance.status,
+                    START_LIMIT.as_secs()
+                )));
             }
             progress.stage("waiting until the instance has stopped");
             tokio::time::sleep(LOOK_AT_INSTANCE).await;
@@ -238,7 +244,9 @@ impl Gce {
         progress.stage(format!("starting the instance in {}", instance.zone()));
         match self.api.post(&format!("{}/start", Self::path(&instance)), None, START_LIMIT).await {
             Ok(_) => Ok(self.api.get(&Self::path(&instance)).await?),
-            Err(fault @ (Fault::NoRoom(_) | Fault::Quota(_))) if instance.is_spot() && self.config.preempted == Preempted::Recreate => {
+            Err(fault @ (Fault::NoRoom(_) | Fault::Quota(_)))
+                if instance.is_spot() && self.config.preempted == Preempted::Recreate =>
+            {
                 tracing::warn!(desk = spec.id, zone = instance.zone(), ?fault, "made anew in another zone, without its files");
                 let source = self.source(spec, progress).await?;
                 self.remove(&spec.id).await?;
@@ -256,7 +264,11 @@ impl Gce {
                 return Err(Error::NotReady(self.how_it_ended(&instance).await));
             }
             if Instant::now() > end {
-                return Err(Error::NotReady(format!("its instance is still {} after {} s", instance.status, START_LIMIT.as_secs())));
+                return Err(Error::NotReady(format!(
+                    "its instance is still {} after {} s",
+                    instance.status,
+                    START_LIMIT.as_secs()
+                )));
             }
             progress.stage(format!("the instance is {}", instance.status.to_lowercase()));
             tokio::time::sleep(LOOK_AT_INSTANCE).await;
