@@ -24,6 +24,6 @@ pub(crate) use fault::{gone_is_good, gone_is_none};
 pub(crate) use http::escaped;
 pub use http::{Api, Call, Reply, Vendor};
 pub use pace::Pace;
-pub use patience::Patience;
+pub use patience::{Patience, Tries};
 pub use price::Price;
 pub use token::{fresh_token, token};

@@ -146,20 +146,34 @@ impl Door {
         self.get("/v1/activity").await
     }
 
+    /// Whether the desk there takes this secret; none if there is no desk to tell.
+    pub async fn opens(&self) -> Option<bool> {
+        match self.ask("/v1/activity").await.ok()?.0 {
+            StatusCode::OK => Some(true),
+            StatusCode::UNAUTHORIZED => Some(false),
+            _ => None,
+        }
+    }
+
     /// One small answer as JSON, whatever its status.
     async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let (_, body) = self.ask(path).await?;
+        serde_json::from_slice(&body).map_err(|e| Error::Failed(format!("the desk did not answer {path}: {e}")))
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes)> {
         let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk did not answer {path}: {e}"));
         let ask = async {
             let stream = self.address.connect().await.map_err(|e| failed(&e))?;
             let (mut sender, connection) =
                 hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
-            let connection = tokio::spawn(connection);
+            let _connection = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(connection));
             let mut request = Request::get(path).body(Empty::<Bytes>::new()).map_err(|e| failed(&e))?;
             self.dress(request.headers_mut());
             let answer = sender.send_request(request).await.map_err(|e| failed(&e))?;
+            let status = answer.status();
             let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.map_err(|e| failed(&e))?.to_bytes();
-            connection.abort();
-            serde_json::from_slice(&body).map_err(|e| failed(&e))
+            Ok((status, body))
         };
         tokio::time::timeout(Duration::from_secs(5), ask).await.map_err(|_| failed(&"no answer in 5 s"))?
     }

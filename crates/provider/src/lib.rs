@@ -5,8 +5,10 @@
 //! one call, because the fleet may die between a call and the note that it was made.
 
 pub mod cloud;
+pub mod daytona;
 pub mod docker;
 pub mod door;
+pub mod e2b;
 pub mod error;
 pub mod gce;
 pub mod local;

@@ -182,9 +182,16 @@ impl Api {
 
     /// Asks, and again where that can't do harm.
     pub async fn ask(&self, call: Call) -> Result<Reply, Fault> {
-        // What never arrived, and what was refused for haste, was not done.
-        let again = |fault: &Fault| fault.passes() && (call.repeatable || fault.unsent || fault.kind == Kind::Slow);
-        self.patience.ask_while(again, async || self.once(&call).await).await
+        let mut tries = self.patience.begin();
+        loop {
+            match self.once(&call).await {
+                // What never arrived, and what was refused for haste, was not done.
+                Err(fault) if fault.passes() && (call.repeatable || fault.unsent || fault.kind == Kind::Slow) => {
+                    tries.pause(fault).await?;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// The same, and reads the answer.

@@ -1,7 +1,7 @@
 //! Asking again: how often, and with which pauses.
 
 use super::Fault;
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,38 +32,50 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Asks until there is an answer, a refusal for good, or no patience left.
-    pub async fn ask<T>(&self, mut question: impl AsyncFnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-        self.ask_while(Fault::passes, async || question().await).await
-    }
-
-    /// The same, for as long as `again` says of a fault.
-    pub async fn ask_while<T>(
-        &self,
-        again: impl Fn(&Fault) -> bool,
-        mut question: impl AsyncFnMut() -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let end = Instant::now() + self.total;
-        let mut pauses = ExponentialBuilder::new()
+    /// The first of some tries begins now.
+    pub fn begin(self) -> Tries {
+        let pauses = ExponentialBuilder::new()
             .with_min_delay(self.first)
             .with_max_delay(self.longest)
             .with_max_times(self.times)
             .with_jitter()
             .build();
+        Tries { end: Instant::now() + self.total, pauses }
+    }
+
+    /// Asks until there is an answer, a refusal for good, or no patience left.
+    pub async fn ask<T, F>(self, mut question: impl FnMut() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let mut tries = self.begin();
         loop {
-            let fault = match question().await {
-                Err(fault) if again(&fault) => fault,
+            match question().await {
+                Err(fault) if fault.passes() => tries.pause(fault).await?,
                 other => return other,
-            };
-            let Some(pause) = pauses.next() else { return Err(fault) };
-            // The vendor's own word is the least, ours is on top: all that were told the same time would come back at once.
-            let pause = fault.retry_after.map_or(pause, |wish| wish.min(LONGEST_WISH) + pause / 4);
-            if Instant::now() + pause > end {
-                return Err(fault);
             }
-            tracing::debug!(provider = fault.provider, %fault, ?pause, "asking again");
-            tokio::time::sleep(pause).await;
         }
+    }
+}
+
+/// Tries that are under way.
+pub struct Tries {
+    end: Instant,
+    pauses: ExponentialBackoff,
+}
+
+impl Tries {
+    /// Waits for the next try after a fault; returns the fault if there is none.
+    pub async fn pause(&mut self, fault: Fault) -> Result<(), Fault> {
+        let Some(pause) = self.pauses.next() else { return Err(fault) };
+        // The vendor's own word is the least, ours is on top: all that were told the same time would come back at once.
+        let pause = fault.retry_after.map_or(pause, |wish| wish.min(LONGEST_WISH) + pause / 4);
+        if Instant::now() + pause > self.end {
+            return Err(fault);
+        }
+        tracing::debug!(provider = fault.provider, %fault, ?pause, "asking again");
+        tokio::time::sleep(pause).await;
+        Ok(())
     }
 }
 
@@ -76,9 +88,9 @@ mod tests {
         let begun = Instant::now();
         let mut count = 0;
         let result = patience
-            .ask(async || {
+            .ask(|| {
                 count += 1;
-                if count >= good_at { Ok(count) } else { Err(fault.clone()) }
+                std::future::ready(if count >= good_at { Ok(count) } else { Err(fault.clone()) })
             })
             .await;
         (count, begun.elapsed(), result)

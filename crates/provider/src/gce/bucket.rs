@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use google_cloud_auth::credentials::AccessTokenCredentials;
 use object_store::gcp::{GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, CredentialProvider, ObjectStore, ObjectStoreExt as _, WriteMultipart};
+use object_store::{ClientOptions, CredentialProvider, ObjectStoreExt as _, WriteMultipart};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

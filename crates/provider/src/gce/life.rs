@@ -277,21 +277,27 @@ impl Gce {
         let placed = placed(&instance).ok_or_else(|| Error::NotReady("its instance has no address".into()))?;
         progress.stage("waiting for the desk's server");
         let door = Door { address: placed.address.clone(), secret: spec.secret.clone() };
-        let mut looked = Instant::now();
-        let alive = async || {
+        let not_yet = async || {
             tokio::time::sleep(LOOK).await;
-            if looked.elapsed() < LOOK_AT_INSTANCE {
-                return None;
-            }
-            looked = Instant::now();
-            match self.api.get::<Instance>(&Self::path(&instance)).await {
-                Ok(now) if now.doing() != Doing::Running => Some(self.how_it_ended(&now).await),
-                Err(Fault::Gone(_)) => Some("its instance was removed".into()),
-                _ => None,
-            }
+            None
         };
-        door.wait_ready(READY_LIMIT, |stage| progress.stage(stage), alive).await?;
+        tokio::select! {
+            ready = door.wait_ready(READY_LIMIT, |stage| progress.stage(stage), not_yet) => ready?,
+            how = self.until_it_ended(&instance) => return Err(Error::NotReady(how)),
+        }
         Ok(placed)
+    }
+
+    /// Waits for the end of an instance, and says how it came to it.
+    async fn until_it_ended(&self, instance: &Instance) -> String {
+        loop {
+            tokio::time::sleep(LOOK_AT_INSTANCE).await;
+            match self.api.get::<Instance>(&Self::path(instance)).await {
+                Ok(now) if now.doing() != Doing::Running => return self.how_it_ended(&now).await,
+                Err(Fault::Gone(_)) => return "its instance was removed".into(),
+                _ => {}
+            }
+        }
     }
 
     async fn how_it_ended(&self, instance: &Instance) -> String {

@@ -14,9 +14,6 @@ use hotdesk_provider::{Error, Progress};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whose images are published is nobody's business: they belong to all fleets of the project.
-const FLEET: &str = "publish0";
-
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {
     /// The template
@@ -60,15 +57,11 @@ pub(crate) struct PublishArgs {
 
 pub(super) async fn run(args: PublishArgs) -> Outcome {
     let data = places::data(args.data.as_deref());
-    let mut config = serve::gce_settings(&data)?;
-    if let Some(project) = args.project {
-        config.project = project;
-    }
-    let bucket = args.bucket.or_else(|| config.bucket.clone());
-    let bucket = bucket.ok_or_else(|| Failure::usage("no bucket is named").hint("say --bucket, or set bucket in [gce]"))?;
     let library = Arc::new(library(&args.place, args.data.as_deref())?);
     // Settings that can't work are told before a disk is built for minutes.
-    let google = serve::gce(FLEET, &data, &library, config)?;
+    let (google, bucket) = serve::google_alone(&data, &library, args.project)?;
+    let bucket = args.bucket.or(bucket);
+    let bucket = bucket.ok_or_else(|| Failure::usage("no bucket is named").hint("say --bucket, or set bucket in [gce]"))?;
     let file = match args.file {
         Some(file) => file,
         None => {

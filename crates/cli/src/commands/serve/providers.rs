@@ -1,10 +1,13 @@
 //! The providers of a fleet on this machine.
 
+use super::rented::Rented;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
+use hotdesk_provider::daytona::Daytona;
 use hotdesk_provider::docker::{self, Docker};
-use hotdesk_provider::gce::{self, Gce};
+use hotdesk_provider::e2b::E2b;
+use hotdesk_provider::gce::Gce;
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -19,6 +22,8 @@ pub(crate) enum Kind {
     Local,
     Docker,
     Qemu,
+    Daytona,
+    E2b,
     Gce,
 }
 
@@ -28,24 +33,15 @@ pub(super) type LocalConfig = hotdesk_provider::local::Config;
 /// Settings of the provider `qemu`.
 pub(super) type QemuConfig = qemu::Config;
 
-/// Settings of the provider `gce`.
-pub(crate) type GceConfig = gce::Config;
-
-/// Settings of those providers that have some.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Configs {
-    pub(super) local: LocalConfig,
-    pub(super) qemu: QemuConfig,
-    pub(crate) gce: GceConfig,
-}
-
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
     kinds: &[Kind],
     fleet: &str,
     data: &Path,
     images: &Arc<Library>,
-    configs: &Configs,
+    local: LocalConfig,
+    machines: &QemuConfig,
+    rented: &Rented,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -57,7 +53,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, configs).await {
+        match make(*kind, context, local, machines.clone(), rented).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -82,8 +78,13 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, configs: &Configs) -> Outcome<Arc<dyn Provider>> {
-    let local = configs.local;
+async fn make(
+    kind: Kind,
+    context: Context,
+    local: LocalConfig,
+    machines: QemuConfig,
+    rented: &Rented,
+) -> Outcome<Arc<dyn Provider>> {
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -95,14 +96,19 @@ async fn make(kind: Kind, context: Context, configs: &Configs) -> Outcome<Arc<dy
             Ok(docker) => Ok(Arc::new(docker)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
-        Kind::Qemu => match Qemu::new(context, configs.qemu.clone()) {
+        Kind::Qemu => match Qemu::new(context, machines) {
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
-        Kind::Gce => match Gce::new(context, configs.gce.clone()) {
-            Ok(gce) => Ok(Arc::new(gce)),
-            Err(e) => Err(Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set")),
+        Kind::Daytona => match Daytona::new(context, rented.daytona.clone()) {
+            Ok(daytona) => Ok(Arc::new(daytona)),
+            Err(e) => Err(Failure::usage(e.to_string())),
         },
+        Kind::E2b => match E2b::new(context, rented.e2b.clone()) {
+            Ok(e2b) => Ok(Arc::new(e2b)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
+        Kind::Gce => google(context, rented).map(|gce| Arc::new(gce) as Arc<dyn Provider>),
     }
 }
 
@@ -112,20 +118,34 @@ impl Kind {
             Self::Local => "local",
             Self::Docker => "docker",
             Self::Qemu => "qemu",
+            Self::Daytona => "daytona",
+            Self::E2b => "e2b",
             Self::Gce => "gce",
         }
     }
 }
 
-/// Google's clouds as a fleet uses them, to publish images there.
-pub(crate) fn gce(fleet: &str, data: &Path, images: &Arc<Library>, config: GceConfig) -> Outcome<Gce> {
-    let made = Gce::new(context(Kind::Gce, fleet, data, images)?, config);
-    made.map_err(|e| Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set"))
-}
-
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, &Configs::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default(), &Rented::default()).await.map_err(|failure| failure.text())?;
     Ok(provider.check().await)
+}
+
+/// One provider by itself, under a fleet's name of its own: nothing else of the account is touched.
+pub(super) async fn alone(kind: Kind, fleet: &str, data: &Path, settings: &super::Settings) -> Outcome<Arc<dyn Provider>> {
+    let images = Library::open(&settings.images).map_err(|e| Failure::local(e.to_string()))?;
+    let context = context(kind, fleet, data, &Arc::new(images))?;
+    make(kind, context, settings.local, settings.qemu.clone(), &settings.rented).await
+}
+
+fn google(context: Context, rented: &Rented) -> Outcome<Gce> {
+    Gce::new(context, rented.gce.clone())
+        .map_err(|e| Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set"))
+}
+
+/// Google as a fleet uses it, to publish images there.
+pub(super) fn google_alone(data: &Path, images: &Arc<Library>, rented: &Rented) -> Outcome<Gce> {
+    // Images belong to all fleets of the project, so this one has no name that matters.
+    google(context(Kind::Gce, "publish0", data, images)?, rented)
 }

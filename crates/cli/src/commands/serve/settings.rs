@@ -18,6 +18,9 @@
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
+//! [daytona.templates.base]
+//! image = "registry.example/desks/base:1"
+//!
 //! [gce]
 //! project = "my-project"
 //!
@@ -26,7 +29,8 @@
 //! ```
 
 use super::ServeArgs;
-use super::providers::{Configs, GceConfig, Kind, LocalConfig, QemuConfig};
+use super::providers::{Kind, LocalConfig, QemuConfig};
+use super::rented::Rented;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -39,19 +43,25 @@ use std::str::FromStr;
 pub(super) struct Settings {
     pub(super) fleet: hotdesk_fleet::Config,
     pub(super) gateway: hotdesk_gateway::Config,
-    pub(super) providers: Configs,
+    pub(super) local: LocalConfig,
+    pub(super) qemu: QemuConfig,
+    pub(super) rented: Rented,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
 
 impl Settings {
-    pub(super) fn read(args: ServeArgs, data: PathBuf) -> Outcome<Self> {
-        let (path, needed) = match &args.config {
-            Some(path) => (path.clone(), true),
+    /// Those of a file alone: the one that is named, or the data directory's.
+    pub(super) fn of_file(config: Option<&Path>, data: &Path) -> Outcome<Self> {
+        let (path, needed) = match config {
+            Some(path) => (path.to_owned(), true),
             None => (data.join("hotdesk.toml"), false),
         };
-        let mut settings =
-            Self::from_text(&text(&path, needed)?).map_err(|e| e.during(format!("{} can't be used", path.display())))?;
+        Self::from_text(&text(&path, needed)?).map_err(|e| e.during(format!("{} can't be used", path.display())))
+    }
+
+    pub(super) fn read(args: ServeArgs, data: PathBuf) -> Outcome<Self> {
+        let mut settings = Self::of_file(args.config.as_deref(), &data)?;
         settings.fleet.data = data;
         if settings.fleet.archive.is_empty() {
             settings.fleet.archive = settings.fleet.data.join("archives").display().to_string();
@@ -79,42 +89,27 @@ impl Settings {
         if !args.providers.is_empty() {
             settings.kinds = args.providers;
         }
-        if settings.kinds.contains(&Kind::Gce) {
-            let price = settings.providers.gce.price();
-            settings.fleet.prices.entry("gce".into()).or_insert(hotdesk_fleet::config::Price {
-                cpu_hour: price.cpu_hour,
-                memory_gib_hour: price.memory_gib_hour,
-                disk_gib_hour: price.disk_gib_hour,
-            });
-        }
         Ok(settings)
     }
 
     fn from_text(text: &str) -> Outcome<Self> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
-        let (gateway, images) = (take("gateway"), take("images"));
-        let providers = Configs {
-            local: part("local.", take("local"))?,
-            qemu: part("qemu.", take("qemu"))?,
-            gce: part("gce.", take("gce"))?,
-        };
+        let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let rented = Rented::from_tables(&mut take)?;
         let kinds = table.remove("providers");
+        let mut fleet: hotdesk_fleet::Config = part("", toml::Value::Table(table))?;
+        rented.fill_prices(&mut fleet.prices);
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
-            providers,
+            local: part("local.", local)?,
+            qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
-            fleet: part("", toml::Value::Table(table))?,
+            rented,
+            fleet,
             images: PathBuf::new(),
         })
     }
-}
-
-/// What a fleet's settings file says about Google's clouds.
-pub(crate) fn gce_settings(data: &Path) -> Outcome<GceConfig> {
-    let path = data.join("hotdesk.toml");
-    let settings = Settings::from_text(&text(&path, false)?).map_err(|e| e.during(format!("{} can't be used", path.display())))?;
-    Ok(settings.providers.gce)
 }
 
 /// A settings file that says what is so anyway.
@@ -131,12 +126,14 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
-    all.insert("gce".into(), toml::Value::Table(table(&GceConfig::default())));
+    all.insert("daytona".into(), toml::Value::Table(table(&hotdesk_provider::daytona::Config::default())));
+    all.insert("e2b".into(), toml::Value::Table(table(&hotdesk_provider::e2b::Config::default())));
+    all.insert("gce".into(), toml::Value::Table(table(&hotdesk_provider::gce::Config::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
 
-fn part<T: DeserializeOwned>(name: &str, value: toml::Value) -> Outcome<T> {
+pub(super) fn part<T: DeserializeOwned>(name: &str, value: toml::Value) -> Outcome<T> {
     value.try_into().map_err(|e: toml::de::Error| wrong(name, &e))
 }
 
@@ -207,9 +204,19 @@ mod tests {
         let settings = Settings::from_text(text).unwrap();
         assert_eq!((settings.fleet.max_desks, settings.fleet.policy.auto_stop_s), (7, 60));
         assert_eq!(settings.kinds, [Kind::Docker, Kind::Local]);
-        assert_eq!(settings.providers.qemu.disks["os"], Path::new("/vm/a"));
+        assert_eq!(settings.qemu.disks["os"], Path::new("/vm/a"));
         assert!(settings.gateway.open_metrics && settings.gateway.listen.len() == 1);
         assert_eq!(Settings::from_text("").unwrap().fleet.max_desks, 100);
+    }
+
+    #[test]
+    fn rented_places_have_their_tables_and_prices() {
+        let text = "providers = ['daytona']\n[daytona.templates.base]\nimage = 'r/base:1'\n[e2b]\ntimeout_s = 60\n[prices.e2b]\ncpu_hour = 1\n";
+        let settings = Settings::from_text(text).unwrap();
+        assert_eq!(settings.rented.daytona.templates["base"].image, "r/base:1");
+        assert_eq!((settings.rented.e2b.timeout_s, settings.kinds), (60, vec![Kind::Daytona]));
+        assert!(settings.fleet.prices["daytona"].cpu_hour > 0.0, "a vendor's price is known without a word");
+        assert_eq!(settings.fleet.prices["e2b"].memory_gib_hour, 0.0, "what is said is taken as it is");
     }
 
     #[test]
