@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-gce test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-clouds test-gce test-conformance test-conformance-all bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -35,6 +35,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-dialects
 	@$(MAKE) --no-print-directory test-mcp
 	@$(MAKE) --no-print-directory test-gce
+	@$(MAKE) --no-print-directory test-clouds
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
@@ -57,6 +58,9 @@ test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fl
 
 test-gce: ## Desks at Google, against a stand-in made from Google's description of its API
 	@scripts/test-gce
+
+test-clouds: ## Desks at Daytona and E2B, against servers made from their own descriptions
+	@scripts/test-clouds
 
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance

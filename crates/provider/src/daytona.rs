@@ -85,7 +85,8 @@ fn headers(key: &SecretString) -> Result<HeaderMap> {
 /// Daytona tells a used-up quota with the status of a bad request (or of a forbidden one), so its words decide.
 fn sort(status: u16, message: &str) -> Option<Kind> {
     let said = message.to_ascii_lowercase();
-    let quota = ["quota", "limit exceeded", "limit reached", "no available runner", "maximum allowed", "exceeds maximum", "suspended"];
+    let quota =
+        ["quota", "limit exceeded", "limit reached", "no available runner", "maximum allowed", "exceeds maximum", "suspended"];
     match status {
         400 | 403 | 409 | 422 if quota.iter().any(|word| said.contains(word)) => Some(Kind::Quota),
         _ => None,
@@ -96,6 +97,10 @@ fn sort(status: u16, message: &str) -> Option<Kind> {
 impl Provider for Daytona {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn is_here(&self) -> bool {
+        false
     }
 
     async fn capabilities(&self) -> Capabilities {
@@ -130,11 +135,16 @@ impl Provider for Daytona {
         let key: Key = match self.api.ask_for(Call::get("/api-keys/current")).await {
             Ok(key) => key,
             Err(fault) => {
-                let fix = if fault.kind == Kind::Auth { "make a key in Daytona's dashboard and set DAYTONA_API_KEY" } else { "look at api_url and at the network" };
+                let fix = if fault.kind == Kind::Auth {
+                    "make a key in Daytona's dashboard and set DAYTONA_API_KEY"
+                } else {
+                    "look at api_url and at the network"
+                };
                 return vec![line("key", false, fault.to_string(), Some(fix))];
             }
         };
-        let missing: Vec<_> = PERMISSIONS.iter().filter(|wanted| !key.permissions.iter().any(|has| has == *wanted)).copied().collect();
+        let missing: Vec<_> =
+            PERMISSIONS.iter().filter(|wanted| !key.permissions.iter().any(|has| has == *wanted)).copied().collect();
         let mut checks = vec![if missing.is_empty() {
             line("key", true, format!("taken by {}", self.api.base()), None)
         } else {

@@ -6,9 +6,9 @@ pub use web::{Hidden, Web};
 pub(crate) use web::{is_loopback, tls_config};
 
 use crate::{Error, Result};
+use hotdesk_api::activity::Activity;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use hotdesk_api::activity::Activity;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -45,8 +45,12 @@ const FORWARDED: [&str; 6] =
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Address {
-    Unix { path: PathBuf },
-    Tcp { addr: SocketAddr },
+    Unix {
+        path: PathBuf,
+    },
+    Tcp {
+        addr: SocketAddr,
+    },
     /// Behind a vendor's edge.
     Web(Web),
 }
@@ -277,7 +281,10 @@ mod tests {
         let web = Web::of("https://5000-a.example", None, [("X-Edge".into(), "e".into())]).unwrap();
         let far = door(Address::Web(web));
         far.dress(&mut headers);
-        assert_eq!((&headers[HOST], &headers[TOKEN], &headers["x-edge"]), (&"5000-a.example".parse().unwrap(), &"s".parse().unwrap(), &"e".parse().unwrap()));
+        assert_eq!(
+            (&headers[HOST], &headers[TOKEN], &headers["x-edge"]),
+            (&"5000-a.example".parse().unwrap(), &"s".parse().unwrap(), &"e".parse().unwrap())
+        );
         assert_eq!(headers.len(), 3, "{headers:?}");
         assert!(headers["x-edge"].is_sensitive());
         assert!(far.is_stranger(StatusCode::TEMPORARY_REDIRECT) && !local.is_stranger(StatusCode::BAD_GATEWAY));

@@ -75,7 +75,14 @@ impl E2b {
         let pace = Pace::new(config.requests_per_second, config.burst);
         let address = config.api_url.clone().unwrap_or_else(|| format!("https://api.{}", config.domain));
         let api = Api::new(Vendor { name: NAME, sort }, &address, config.insecure, config.ca_file.as_deref(), headers, pace)?;
-        let team = Team { context, config, api, old: AtomicBool::new(false), known: Mutex::default(), making: tokio::sync::Mutex::default() };
+        let team = Team {
+            context,
+            config,
+            api,
+            old: AtomicBool::new(false),
+            known: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+        };
         let team = Arc::new(team);
         let alive = AbortOnDropHandle::new(tokio::spawn(alive::keep(Arc::clone(&team))));
         Ok(Self { team, _alive: alive })
@@ -96,6 +103,10 @@ fn sort(status: u16, message: &str) -> Option<Kind> {
 impl Provider for E2b {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn is_here(&self) -> bool {
+        false
     }
 
     async fn capabilities(&self) -> Capabilities {
@@ -124,7 +135,11 @@ impl Provider for E2b {
         };
         let team = &self.team;
         if let Err(fault) = team.api.ask(Call::get("/v2/sandboxes").query("limit", 1)).await {
-            let fix = if fault.kind == Kind::Auth { "make a key in E2B's dashboard and set E2B_API_KEY" } else { "look at api_url and at the network" };
+            let fix = if fault.kind == Kind::Auth {
+                "make a key in E2B's dashboard and set E2B_API_KEY"
+            } else {
+                "look at api_url and at the network"
+            };
             return vec![line("key", false, fault.to_string(), Some(fix))];
         }
         let mut checks = vec![line("key", true, format!("taken by {}", team.api.base()), None)];

@@ -3,8 +3,8 @@
 use super::{Fault, Kind, Pace, Patience};
 use crate::{Error, Result};
 use http_body_util::BodyExt;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Write as _;

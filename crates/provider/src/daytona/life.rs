@@ -142,7 +142,10 @@ impl Daytona {
                 Ok(now) => {
                     let now = now.unwrap_or_default();
                     let reason = now.error_reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-                    return Error::NotReady(format!("Daytona's sandbox ended while the desk came up (it is {}){reason}", now.state));
+                    return Error::NotReady(format!(
+                        "Daytona's sandbox ended while the desk came up (it is {}){reason}",
+                        now.state
+                    ));
                 }
                 Err(fault) if fault.passes() => {}
                 Err(fault) => return fault.into(),
@@ -245,7 +248,8 @@ impl Daytona {
         }
         let path = format!("/{}/process/session/entrypoint/logs", escaped(&sandbox.id));
         let reply = self.api.ask(Call::get(path).at(&sandbox.toolbox_proxy_url)).await?;
-        let text = reply.json::<Logs>().map(|logs| logs.output).unwrap_or_else(|_| String::from_utf8_lossy(&reply.body).into_owned());
+        let text =
+            reply.json::<Logs>().map(|logs| logs.output).unwrap_or_else(|_| String::from_utf8_lossy(&reply.body).into_owned());
         let all: Vec<_> = text.lines().collect();
         Ok(all[all.len().saturating_sub(lines)..].join("\n"))
     }

@@ -118,7 +118,11 @@ impl Daytona {
     }
 
     async fn request(&self, name: &str, template: &Template, size: Size) -> Result<()> {
-        let default = || ["/usr/local/bin/hotdesk", "desk", "--config", "/etc/hotdesk/desk.toml", "--listen", "0.0.0.0:5000"].map(String::from).to_vec();
+        let default = || {
+            ["/usr/local/bin/hotdesk", "desk", "--config", "/etc/hotdesk/desk.toml", "--listen", "0.0.0.0:5000"]
+                .map(String::from)
+                .to_vec()
+        };
         let mut body = json!({
             "name": name,
             "imageName": template.image,
@@ -149,7 +153,9 @@ impl Daytona {
             let call = Call::get("/snapshots").query("page", page).query("limit", PAGE).query("name", prefix);
             let got: Page = self.api.ask_for(call).await?;
             let last = got.items.is_empty() || page as f64 >= got.total_pages;
-            all.extend(got.items.into_iter().filter(|snapshot| snapshot.name.starts_with(prefix) && snapshot.state != "removing"));
+            all.extend(
+                got.items.into_iter().filter(|snapshot| snapshot.name.starts_with(prefix) && snapshot.state != "removing"),
+            );
             if last {
                 break;
             }
@@ -192,10 +198,15 @@ impl Daytona {
         let mut asked = false;
         loop {
             match self.daytona_snapshot(&name).await? {
-                Some(saved) if saved.state == "active" => return Ok(saved.size.map_or(0, |gib| (gib * (1u64 << 30) as f64) as u64)),
+                Some(saved) if saved.state == "active" => {
+                    return Ok(saved.size.map_or(0, |gib| (gib * (1u64 << 30) as f64) as u64));
+                }
                 Some(saved) if matches!(saved.state.as_str(), "error" | "build_failed") => {
                     self.drop_snapshot(&name).await?;
-                    return Err(Error::Failed(format!("Daytona could not save the desk: {}", saved.error_reason.unwrap_or(saved.state))));
+                    return Err(Error::Failed(format!(
+                        "Daytona could not save the desk: {}",
+                        saved.error_reason.unwrap_or(saved.state)
+                    )));
                 }
                 None if !asked => {
                     asked = true;

@@ -47,11 +47,14 @@ impl Daytona {
     async fn volume(&self, name: &str) -> Result<String> {
         let end = Instant::now() + MAKING;
         loop {
-            let found: Option<Volume> = gone_is_none(self.api.ask_for(Call::get(format!("/volumes/by-name/{}", escaped(name)))).await)?;
+            let found: Option<Volume> =
+                gone_is_none(self.api.ask_for(Call::get(format!("/volumes/by-name/{}", escaped(name)))).await)?;
             match found {
                 None => match self.api.ask(Call::post("/volumes").json(json!({"name": name})).repeatable()).await {
                     // Its name is unique; Daytona says so with either.
-                    Err(fault) if is(&fault, Kind::Conflict) || is(&fault, Kind::Refused) && fault.message.contains("already exists") => {}
+                    Err(fault)
+                        if is(&fault, Kind::Conflict)
+                            || is(&fault, Kind::Refused) && fault.message.contains("already exists") => {}
                     other => drop(other?),
                 },
                 Some(volume) if volume.state == "ready" => return Ok(volume.id),

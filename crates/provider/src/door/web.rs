@@ -105,7 +105,8 @@ pub(crate) fn tls_config(ca: Option<&Path>) -> io::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(file) = ca {
-        let wrong = |e: &dyn std::fmt::Display| io::Error::other(format!("the certificates in {} can't be used: {e}", file.display()));
+        let wrong =
+            |e: &dyn std::fmt::Display| io::Error::other(format!("the certificates in {} can't be used: {e}", file.display()));
         for certificate in CertificateDer::pem_file_iter(file).map_err(|e| wrong(&e))? {
             roots.add(certificate.map_err(|e| wrong(&e))?).map_err(|e| wrong(&e))?;
         }

@@ -38,7 +38,8 @@ impl Team {
     }
 
     async fn upload(&self, access: &Access, host: &str, address: &Address, path: &str, text: &str) -> Result<(), Fault> {
-        let failed = |e: &dyn std::fmt::Display| Fault::new(NAME, Kind::Fault, format!("the sandbox's daemon can't be reached: {e}"));
+        let failed =
+            |e: &dyn std::fmt::Display| Fault::new(NAME, Kind::Fault, format!("the sandbox's daemon can't be reached: {e}"));
         // Not in what is sent: it is random.
         let boundary = format!("hotdesk-{}", crate::cloud::fresh_token());
         let body = format!(
@@ -69,6 +70,9 @@ impl Team {
             return Ok(());
         }
         let message = String::from_utf8_lossy(&body).chars().take(300).collect::<String>();
-        Err(Fault { status: Some(status), ..Fault::new(NAME, Fault::kind_of(status), format!("the sandbox's daemon: {message}")) })
+        Err(Fault {
+            status: Some(status),
+            ..Fault::new(NAME, Fault::kind_of(status), format!("the sandbox's daemon: {message}"))
+        })
     }
 }

@@ -208,10 +208,12 @@ fn is_old(fault: &Fault) -> bool {
 fn settings(spec: &DeskSpec) -> Result<String> {
     let mut text = String::new();
     let size = format!("{}x{}", spec.screen.width, spec.screen.height);
-    let own = [("HOTDESK_TOKEN", Some(&spec.secret)), ("HOTDESK_SIZE", Some(&size)), ("VNC_PASSWORD", spec.vnc_password.as_ref())];
+    let own =
+        [("HOTDESK_TOKEN", Some(&spec.secret)), ("HOTDESK_SIZE", Some(&size)), ("VNC_PASSWORD", spec.vnc_password.as_ref())];
     let own = own.into_iter().filter_map(|(name, value)| Some((name, value?)));
     for (name, value) in spec.env.iter().map(|(name, value)| (name.as_str(), value)).chain(own) {
-        let plain = name.bytes().enumerate().all(|(at, b)| b == b'_' || b.is_ascii_alphabetic() || (at > 0 && b.is_ascii_digit()));
+        let plain =
+            name.bytes().enumerate().all(|(at, b)| b == b'_' || b.is_ascii_alphabetic() || (at > 0 && b.is_ascii_digit()));
         let value = shlex::try_quote(value).ok().filter(|_| plain && !name.is_empty());
         let value = value.ok_or_else(|| Error::Failed(format!("the variable {name} can't be handed to a desk at {NAME}")))?;
         let _ = writeln!(text, "{name}={value}");

@@ -62,7 +62,8 @@ impl Team {
         let mut all: Vec<Listed> = Vec::new();
         let mut next: Option<String> = None;
         loop {
-            let mut call = Call::get("/v2/sandboxes").query("metadata", &wanted).query("state", "running,paused").query("limit", PAGE);
+            let mut call =
+                Call::get("/v2/sandboxes").query("metadata", &wanted).query("state", "running,paused").query("limit", PAGE);
             if let Some(token) = &next {
                 call = call.query("nextToken", token);
             }
@@ -71,7 +72,9 @@ impl Team {
             // Looked at again: what is not ours is never touched.
             all.extend(page.into_iter().filter(|listed| {
                 let is = |name: &str, value: &str| listed.metadata.get(name).is_some_and(|v| v == value);
-                is(META_FLEET, &self.context.fleet) && desk.is_none_or(|desk| is(META_DESK, desk)) && listed.metadata.contains_key(META_DESK)
+                is(META_FLEET, &self.context.fleet)
+                    && desk.is_none_or(|desk| is(META_DESK, desk))
+                    && listed.metadata.contains_key(META_DESK)
             }));
             let token = reply.headers.get("x-next-token").and_then(|v| v.to_str().ok()).filter(|v| !v.is_empty());
             match token {
@@ -142,7 +145,8 @@ impl Team {
                 format!("https://{port}-{}.{domain}", access.sandbox_id)
             }
         };
-        Web::of(&url, self.config.ca_file.clone(), headers).ok_or_else(|| Error::Failed(format!("{url} is no web address of a sandbox")))
+        Web::of(&url, self.config.ca_file.clone(), headers)
+            .ok_or_else(|| Error::Failed(format!("{url} is no web address of a sandbox")))
     }
 
     pub(super) fn placed(&self, access: &Access) -> Result<Placed> {

@@ -86,7 +86,10 @@ struct Size {
 impl Size {
     fn of(resources: Resources) -> Self {
         let cpus = resources.cpus.ceil().max(1.0) as u64;
-        Self { cpus: if cpus == 1 { 1 } else { cpus.next_multiple_of(2) }, memory_mib: resources.memory_mib.max(128).next_multiple_of(2) }
+        Self {
+            cpus: if cpus == 1 { 1 } else { cpus.next_multiple_of(2) },
+            memory_mib: resources.memory_mib.max(128).next_multiple_of(2),
+        }
     }
 }
 
@@ -121,10 +124,9 @@ impl Team {
         let begun = match self.builds(&wanted).await? {
             Some((_, builds)) if builds.iter().any(|build| build.status == "ready") => return Ok(wanted),
             // Somebody else's, or ours before we were ended.
-            Some((template, builds)) => builds
-                .into_iter()
-                .find(|build| build.status == "building")
-                .map(|build| Begun { template, build: build.id }),
+            Some((template, builds)) => {
+                builds.into_iter().find(|build| build.status == "building").map(|build| Begun { template, build: build.id })
+            }
             None => None,
         };
         let begun = match begun {
@@ -136,7 +138,8 @@ impl Team {
     }
 
     async fn builds(&self, name: &str) -> Result<Option<(String, Vec<Build>)>> {
-        let alias: Option<Alias> = gone_is_none(self.api.ask_for(Call::get(format!("/templates/aliases/{}", escaped(name)))).await)?;
+        let alias: Option<Alias> =
+            gone_is_none(self.api.ask_for(Call::get(format!("/templates/aliases/{}", escaped(name)))).await)?;
         let Some(alias) = alias else { return Ok(None) };
         let call = Call::get(format!("/templates/{}", escaped(&alias.template))).query("limit", LOG_PAGE);
         let builds: Option<Builds> = gone_is_none(self.api.ask_for(call).await)?;
@@ -196,7 +199,9 @@ impl Team {
                     return Err(Error::Failed(format!("E2B could not build a template from {image}: {reason}")));
                 }
                 _ if Instant::now() > end => {
-                    return Err(Error::Failed(format!("E2B did not build a template from {image} in an hour; it last said: {last}")));
+                    return Err(Error::Failed(format!(
+                        "E2B did not build a template from {image} in an hour; it last said: {last}"
+                    )));
                 }
                 _ => tokio::time::sleep(LOOK).await,
             }
@@ -207,7 +212,9 @@ impl Team {
         let template = self.template(name)?;
         let builds = self.builds(&template_name(name, template, Size::of(Resources::default()))).await?;
         Ok(match builds {
-            Some((id, builds)) if builds.iter().any(|build| build.status == "ready") => format!("{} is built ({id})", template.image),
+            Some((id, builds)) if builds.iter().any(|build| build.status == "ready") => {
+                format!("{} is built ({id})", template.image)
+            }
             Some(_) => format!("{} is not built to its end yet", template.image),
             None => format!("{} is built with the first desk", template.image),
         })
@@ -218,7 +225,8 @@ impl Team {
 fn template_name(name: &str, template: &Template, size: Size) -> String {
     let hash = Sha256::digest(format!("{}\n{START}", template.image));
     let short: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    let name: String = name.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' { c } else { '-' }).collect();
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' { c } else { '-' }).collect();
     format!("hotdesk-{name}-{short}-{}c{}m", size.cpus, size.memory_mib)
 }
 

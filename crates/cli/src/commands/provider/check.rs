@@ -152,7 +152,9 @@ impl Trial {
         if can.snapshot {
             let snapshot = format!("s-check{}", &fresh_token()[..7]);
             let saved = self
-                .step("save it", async |_| provider.snapshot(&spec.id, &snapshot, false).await.map(|size| format!("{} MiB", size >> 20)))
+                .step("save it", async |_| {
+                    provider.snapshot(&spec.id, &snapshot, false).await.map(|size| format!("{} MiB", size >> 20))
+                })
                 .await;
             if saved.is_some() {
                 let from = SnapshotRef { id: snapshot.clone(), memory: false };
