@@ -79,6 +79,10 @@ impl Provider for Gce {
         NAME
     }
 
+    fn is_here(&self) -> bool {
+        false
+    }
+
     async fn capabilities(&self) -> Capabilities {
         self.can()
     }
