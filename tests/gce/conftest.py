@@ -61,11 +61,11 @@ def standing_in(account):
 def settings(google, **more) -> str:
     """The settings of a fleet at the stand-in."""
     lines = {
-        "project": compute.PROJECT, "zones": list(compute.ZONES), "endpoint": f"{google.url}{compute.BASE}", "storage_endpoint": google.url,
+        "project": compute.PROJECT, "zones": list(compute.ZONES), "endpoint": f"{google.url}{compute.BASE}".rstrip("/"), "storage_endpoint": google.url,
         "bucket": "test-bucket", "request_limit_s": 2, **more,
     }  # fmt: skip
     text = "\n".join(f"{name} = {json.dumps(value)}" for name, value in lines.items())
-    return f"template = \"bare\"\nscreen = \"640x480\"\n[gce]\n{text}\n"
+    return f"template = \"bare\"\nscreen = {{ width = 640, height = 480 }}\n[gce]\n{text}\n"
 
 
 @contextmanager
