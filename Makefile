@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-clouds test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-gce test-clouds test-conformance test-conformance-all bench lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -39,6 +39,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-dialects
 	@$(MAKE) --no-print-directory test-mcp
 	@$(MAKE) --no-print-directory test-dashboard
+	@$(MAKE) --no-print-directory test-gce
 	@$(MAKE) --no-print-directory test-clouds
 	@$(MAKE) --no-print-directory test-conformance
 
@@ -62,6 +63,9 @@ test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fl
 
 test-dashboard: ## The dashboard in a real browser; pictures of its pages end up in target/dashboard-shots
 	@scripts/test-dashboard
+
+test-gce: ## Desks at Google, against a stand-in made from Google's description of its API
+	@scripts/test-gce
 
 test-clouds: ## Desks at Daytona and E2B, against servers made from their own descriptions
 	@scripts/test-clouds

@@ -10,6 +10,7 @@ pub mod docker;
 pub mod door;
 pub mod e2b;
 pub mod error;
+pub mod gce;
 pub mod local;
 pub mod qemu;
 

@@ -42,6 +42,17 @@ pub(crate) async fn provider_alone(
     Ok((providers::alone(kind, fleet, data, &settings).await?, price))
 }
 
+/// Google as the settings have it, in another project if one is said; and the bucket of the settings.
+pub(crate) fn google_alone(
+    data: &Path,
+    images: &Arc<Library>,
+    project: Option<String>,
+) -> Outcome<(hotdesk_provider::gce::Gce, Option<String>)> {
+    let mut rented = Settings::of_file(None, data)?.rented;
+    rented.gce.project = project.unwrap_or(rented.gce.project);
+    Ok((providers::google_alone(data, images, &rented)?, rented.gce.bucket))
+}
+
 /// Threads that are stuck in the kernel must not keep us when all else is over.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 

@@ -108,7 +108,8 @@ impl Call {
 
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(value) {
+        if let Ok(mut value) = HeaderValue::from_str(value) {
+            value.set_sensitive(name == "authorization");
             self.headers.insert(HeaderName::from_static(name), value);
         }
         self
@@ -260,7 +261,10 @@ fn message_of(body: &[u8]) -> String {
         _ => None,
     };
     let said = ["message", "error", "detail"].iter().find_map(|name| text(value.get(name)?));
-    let said = said.or_else(|| text(value.get("error")?.get("message")?));
+    // Google's form: the reason in one word beside the message, which is what tells a quota from a refusal.
+    let reason = || value.get("error")?.get("errors")?.get(0)?.get("reason")?.as_str();
+    let with_reason = |text: String| reason().map_or_else(|| text.clone(), |reason| format!("{text} ({reason})"));
+    let said = said.or_else(|| text(value.get("error")?.get("message")?).map(with_reason));
     let said = said.unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "));
     match said.char_indices().nth(LONGEST_MESSAGE) {
         Some((at, _)) => format!("{}…", &said[..at]),
@@ -313,6 +317,8 @@ mod tests {
         assert_eq!(message_of(br#"{"statusCode":400,"message":"no room","error":"Bad Request"}"#), "no room");
         assert_eq!(message_of(br#"{"message":["a","b"]}"#), "a; b");
         assert_eq!(message_of(br#"{"error":{"code":403,"message":"Quota exceeded"}}"#), "Quota exceeded");
+        let google = br#"{"error":{"code":403,"message":"No","errors":[{"reason":"quotaExceeded","message":"No"}]}}"#;
+        assert_eq!(message_of(google), "No (quotaExceeded)");
         assert_eq!(message_of(b"<html>\n bad gateway</html>"), "<html> bad gateway</html>");
         assert_eq!(message_of(b""), "no reason was given");
         assert!(message_of("ü".repeat(5000).as_bytes()).chars().count() <= LONGEST_MESSAGE + 1);

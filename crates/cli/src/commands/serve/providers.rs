@@ -7,6 +7,7 @@ use hotdesk_image::Library;
 use hotdesk_provider::daytona::Daytona;
 use hotdesk_provider::docker::{self, Docker};
 use hotdesk_provider::e2b::E2b;
+use hotdesk_provider::gce::Gce;
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -23,6 +24,7 @@ pub(crate) enum Kind {
     Qemu,
     Daytona,
     E2b,
+    Gce,
 }
 
 /// Settings of the provider `local`.
@@ -106,6 +108,7 @@ async fn make(
             Ok(e2b) => Ok(Arc::new(e2b)),
             Err(e) => Err(Failure::usage(e.to_string())),
         },
+        Kind::Gce => google(context, rented).map(|gce| Arc::new(gce) as Arc<dyn Provider>),
     }
 }
 
@@ -117,6 +120,7 @@ impl Kind {
             Self::Qemu => "qemu",
             Self::Daytona => "daytona",
             Self::E2b => "e2b",
+            Self::Gce => "gce",
         }
     }
 }
@@ -135,4 +139,15 @@ pub(super) async fn alone(kind: Kind, fleet: &str, data: &Path, settings: &super
     let images = Library::open(&settings.images).map_err(|e| Failure::local(e.to_string()))?;
     let context = context(kind, fleet, data, &Arc::new(images))?;
     make(kind, context, settings.local, settings.qemu.clone(), &settings.rented).await
+}
+
+fn google(context: Context, rented: &Rented) -> Outcome<Gce> {
+    Gce::new(context, rented.gce.clone())
+        .map_err(|e| Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set"))
+}
+
+/// Google as a fleet uses it, to publish images there.
+pub(super) fn google_alone(data: &Path, images: &Arc<Library>, rented: &Rented) -> Outcome<Gce> {
+    // Images belong to all fleets of the project, so this one has no name that matters.
+    google(context(Kind::Gce, "publish0", data, images)?, rented)
 }

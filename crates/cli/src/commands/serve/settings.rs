@@ -21,6 +21,9 @@
 //! [daytona.templates.base]
 //! image = "registry.example/desks/base:1"
 //!
+//! [gce]
+//! project = "my-project"
+//!
 //! [images]
 //! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
@@ -125,6 +128,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
     all.insert("daytona".into(), toml::Value::Table(table(&hotdesk_provider::daytona::Config::default())));
     all.insert("e2b".into(), toml::Value::Table(table(&hotdesk_provider::e2b::Config::default())));
+    all.insert("gce".into(), toml::Value::Table(table(&hotdesk_provider::gce::Config::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
