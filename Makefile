@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance test-conformance-all test-k8s bench bench-scale lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -61,6 +61,14 @@ test-conformance-all: ## The same with older SDKs, timers of minutes and images 
 	@HOTDESK_CONFORMANCE_LONG=1 scripts/test-conformance
 	@SDK=2.20.3 scripts/test-e2b
 
+test-k8s: ## Real desks on three nodes of a cluster of our own, one of them killed; the scale run in small (root; builds Kubernetes once)
+	@scripts/setup test
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@target/release/hotdesk template build bare
+	$(CARGO) test --release --locked -p hotdesk-provider --lib kubernetes
+	@scripts/test-kubernetes
+
 bench: ## Run us and the plain Python way side by side; prints medians and ratios
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
@@ -69,6 +77,13 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@bench/fleet $(BENCH_FLEET)
 	@bench/disk $(BENCH_DISK)
 	@bench/vm
+
+bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; draws docs/scale.svg (root; 5 minutes)
+	@scripts/setup bench
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)
+	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -7,6 +7,7 @@
 pub mod docker;
 pub mod door;
 pub mod error;
+pub mod kubernetes;
 pub mod local;
 pub mod qemu;
 
@@ -135,6 +136,23 @@ impl Progress {
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
     fn name(&self) -> &'static str;
+
+    /// Whether desks take CPU, memory and disk of the machine that we run on. Where they do not, the provider itself says when it is
+    /// full, and bounds how many are started at once.
+    fn is_here(&self) -> bool {
+        true
+    }
+
+    /// Whether a stopped desk has its files still. Where it has not, desks are not stopped: not by request, and not for being idle.
+    fn keeps_files(&self) -> bool {
+        true
+    }
+
+    /// Returns when something happened that the fleet should look at, such as the end of a desk. A provider that is not told of such
+    /// things never returns: the fleet looks by itself every few seconds.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
 
     /// What works here. Cheap: probed once, remembered.
     async fn capabilities(&self) -> Capabilities;

@@ -120,6 +120,7 @@ async fn provider(kind: Kind, data: &Path) -> (bool, Vec<Check>) {
             let fix = match kind {
                 Kind::Local => "hotdesk serve --data DIR (a directory that can be written)",
                 Kind::Docker => "apt-get install -y docker.io && systemctl start docker (only if desks should be containers)",
+                Kind::Kubernetes => "set kubeconfig and context in the table [kubernetes] of hotdesk.toml",
                 Kind::Qemu => "apt-get install -y qemu-system-x86 qemu-utils (only if desks should be virtual machines)",
             };
             (false, vec![check("", false, false, why, Some(fix.to_owned()))])

@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
 use hotdesk_provider::docker::{self, Docker};
+use hotdesk_provider::kubernetes::{self, Kubernetes};
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -18,6 +19,7 @@ pub(crate) enum Kind {
     Local,
     Docker,
     Qemu,
+    Kubernetes,
 }
 
 /// Settings of the provider `local`.
@@ -25,6 +27,9 @@ pub(super) type LocalConfig = hotdesk_provider::local::Config;
 
 /// Settings of the provider `qemu`.
 pub(super) type QemuConfig = qemu::Config;
+
+/// Settings of the provider `kubernetes`.
+pub(super) type KubernetesConfig = kubernetes::Config;
 
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
@@ -34,6 +39,7 @@ pub(super) async fn open(
     images: &Arc<Library>,
     local: LocalConfig,
     machines: &QemuConfig,
+    cluster: &KubernetesConfig,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -45,7 +51,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, local, machines.clone()).await {
+        match make(*kind, context, local, machines.clone(), cluster.clone()).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -70,7 +76,13 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuConfig) -> Outcome<Arc<dyn Provider>> {
+async fn make(
+    kind: Kind,
+    context: Context,
+    local: LocalConfig,
+    machines: QemuConfig,
+    cluster: KubernetesConfig,
+) -> Outcome<Arc<dyn Provider>> {
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -86,6 +98,10 @@ async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuCo
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
+        Kind::Kubernetes => match Kubernetes::new(context, cluster) {
+            Ok(kubernetes) => Ok(Arc::new(kubernetes)),
+            Err(e) => Err(Failure::new(Exit::Usage, e.to_string())),
+        },
     }
 }
 
@@ -95,6 +111,7 @@ impl Kind {
             Self::Local => "local",
             Self::Docker => "docker",
             Self::Qemu => "qemu",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -102,6 +119,8 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default(), KubernetesConfig::default())
+        .await
+        .map_err(|failure| failure.text())?;
     Ok(provider.check().await)
 }

@@ -18,12 +18,15 @@
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
+//! [kubernetes]
+//! namespace = "desks"
+//!
 //! [images]
 //! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
-use super::providers::{Kind, LocalConfig, QemuConfig};
+use super::providers::{Kind, KubernetesConfig, LocalConfig, QemuConfig};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -38,6 +41,7 @@ pub(super) struct Settings {
     pub(super) gateway: hotdesk_gateway::Config,
     pub(super) local: LocalConfig,
     pub(super) qemu: QemuConfig,
+    pub(super) kubernetes: KubernetesConfig,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
@@ -84,11 +88,13 @@ impl Settings {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
         let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let kubernetes = take("kubernetes");
         let kinds = table.remove("providers");
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
             qemu: part("qemu.", qemu)?,
+            kubernetes: part("kubernetes.", kubernetes)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
             fleet: part("", toml::Value::Table(table))?,
             images: PathBuf::new(),
@@ -110,6 +116,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
+    all.insert("kubernetes".into(), toml::Value::Table(table(&KubernetesConfig::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
