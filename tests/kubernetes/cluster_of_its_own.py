@@ -21,6 +21,9 @@ NAMESPACE = "hotdesk"
 
 
 class Cluster:
+    #: Whether it was made for this run.
+    fresh = True
+
     def __init__(self, admin: Path) -> None:
         self.admin = admin
         config = yaml.safe_load(admin.read_text())
@@ -81,9 +84,17 @@ def run(*words: str) -> str:
 
 @contextmanager
 def cluster(nodes: int = 0) -> Iterator[Cluster]:
+    """With HOTDESK_KEEP=1 it stays for the next run, which takes it as it is."""
+    keep = bool(os.environ.get("HOTDESK_KEEP"))
+    there = Path(os.environ.get("HOTDESK_KUBERNETES", "/tmp/hotdesk-kubernetes"), "admin.conf")
+    if keep and there.exists():
+        one = Cluster(there)
+        one.fresh = False
+        yield one
+        return
     run("down")
     try:
         yield Cluster(Path(run("up", str(nodes)).splitlines()[-1]))
     finally:
-        if not os.environ.get("HOTDESK_KEEP"):
+        if not keep:
             run("down")

@@ -38,10 +38,11 @@ door = "{door}"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with cluster_of_its_own.cluster(3) as one:
-        image = tmp_path_factory.mktemp("image") / "bare.tar"
-        subprocess.run([served.BINARY, "template", "build", "bare", "--as", "oci", "-o", str(image)], check=True)
-        one.script("image", str(image))
-        image.unlink()
+        if one.fresh:
+            image = tmp_path_factory.mktemp("image") / "bare.tar"
+            subprocess.run([served.BINARY, "template", "build", "bare", "--as", "oci", "-o", str(image)], check=True)
+            one.script("image", str(image))
+            image.unlink()
         one.gateway = one.furnish()
         yield one
 
