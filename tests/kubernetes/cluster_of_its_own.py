@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ class Cluster:
         self.server = config["clusters"][0]["cluster"]["server"]
         self.authority = config["clusters"][0]["cluster"]["certificate-authority"]
         self.http = httpx.Client(
-            base_url=self.server, verify=self.authority, timeout=60,
+            base_url=self.server, verify=ssl.create_default_context(cafile=self.authority), timeout=60,
             headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
         )  # fmt: skip
 

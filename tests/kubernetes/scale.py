@@ -242,8 +242,12 @@ def histogram(text: str, name: str, *labels: str) -> dict[str, float]:
             buckets[bound] += float(line.rsplit(" ", 1)[1])
     total = buckets.get(float("inf"), 0)
     if not total:
-        found = [line for line in text.splitlines() if line.startswith(f"{name}{{") and all(label in line for label in labels)]
-        return {f"p{float(re.search(r'quantile="([^"]+)"', line).group(1)) * 100:g}": round(float(line.rsplit(" ", 1)[1]) * 1000, 2) for line in found if "quantile=" in line}
+        answer = {}
+        for line in text.splitlines():
+            share = re.search(r'quantile="([^"]+)"', line)
+            if share and line.startswith(f"{name}{{") and all(label in line for label in labels):
+                answer[f"p{float(share.group(1)) * 100:g}"] = round(float(line.rsplit(" ", 1)[1]) * 1000, 2)
+        return answer
     answer = {"n": int(total)}
     for quantile in (0.5, 0.95, 0.99):
         bound = min(bound for bound, count in buckets.items() if count >= quantile * total)
@@ -261,6 +265,8 @@ def main() -> None:
     program = Path(served.BINARY).parent / "examples/fake-nodes"
     if not program.exists():
         raise SystemExit(f"there is no {program}: cargo build --release --workspace --examples")
+    # All nodes are heard of by one process, which may be late on a busy machine.
+    os.environ.setdefault("HOTDESK_NODE_GRACE", "20s")
     with cluster_of_its_own.cluster() as cluster:
         gateway = cluster.furnish()
         most = max(250, 2 * said.desks // said.nodes)

@@ -6,11 +6,16 @@ use crate::{DeskSpec, Error, Result, VolumePlace};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Whose volume a claim is.
 const LABEL_VOLUME: &str = "hotdesk.volume";
 /// Volumes have no size of their own in the fleet; classes that share directories do not enforce it.
 const VOLUME_SIZE: &str = "10Gi";
+/// How long a claim that is being deleted is waited for, and the pause between two looks.
+const GONE_LIMIT: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) fn home_name(fleet: &str, id: &str) -> String {
     format!("hotdesk-{fleet}-{id}-home")
@@ -61,18 +66,29 @@ impl Kubernetes {
         let cluster = self.cluster().await?;
         let api = cluster.api::<PersistentVolumeClaim>();
         let params = PostParams::default();
-        match cluster.ask("make a claim", || api.create(&params, &claim)).await {
-            Ok(_) | Err(Fault::Exists) => Ok(()),
-            Err(fault) => Err(fault.into()),
+        let end = Instant::now() + GONE_LIMIT;
+        loop {
+            match cluster.ask("make a claim", || api.create(&params, &claim)).await {
+                Ok(_) => return Ok(()),
+                Err(Fault::Exists) if self.has_claim(name).await? => return Ok(()),
+                // An old one is on its way out, because a Pod that is on its way out mounts it.
+                Err(Fault::Exists) if Instant::now() < end => tokio::time::sleep(LOOK).await,
+                Err(Fault::Exists) => return Err(Error::Failed(format!("the old claim {name} does not go away"))),
+                Err(fault) => return Err(fault.into()),
+            }
         }
     }
 
     pub(super) async fn has_home(&self, id: &str) -> Result<bool> {
+        self.has_claim(&home_name(&self.context.fleet, id)).await
+    }
+
+    /// Whether there is such a claim, and it is there to stay.
+    async fn has_claim(&self, name: &str) -> Result<bool> {
         let cluster = self.cluster().await?;
         let api = cluster.api::<PersistentVolumeClaim>();
-        let name = home_name(&self.context.fleet, id);
-        match cluster.ask("look at a claim", || api.get(&name)).await {
-            Ok(_) => Ok(true),
+        match cluster.ask("look at a claim", || api.get(name)).await {
+            Ok(claim) => Ok(claim.metadata.deletion_timestamp.is_none()),
             Err(Fault::Missing) => Ok(false),
             Err(fault) => Err(fault.into()),
         }

@@ -69,7 +69,7 @@ impl Default for Config {
             runtime_class: None,
             priority_class: None,
             // Desks idle most of the time: an idle one uses 60 MiB and 1 % of a core.
-            cpu_request: 0.1,
+            cpu_request: 0.125,
             memory_request: 0.25,
             storage_class: None,
             volume_access: "ReadWriteMany".into(),

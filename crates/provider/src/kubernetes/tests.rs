@@ -182,6 +182,10 @@ async fn homes(server: &Server, folder: &Path) {
         left.iter().map(|claim| claim.name_any()).collect::<Vec<_>>() == ["hotdesk-fleet003-v-shared"]
     })
     .await;
+    let again = kubernetes.create(&desk, &progress).await.unwrap();
+    let reset = kubernetes.reset(&desk, &progress).await.unwrap();
+    assert_ne!(again.handle["uid"], reset.handle["uid"], "with a new home");
+    kubernetes.delete(&desk.id).await.unwrap();
     claims.delete("hotdesk-fleet003-v-shared", &DeleteParams::default()).await.unwrap();
     nodes.abort();
 }

@@ -349,8 +349,9 @@ impl World {
         let mut state = self.state();
         match event {
             Event::Init => state.new_homes.clear(),
+            // One that is being deleted is no home any more.
             Event::InitApply(claim) => {
-                if let Some(id) = id_of(&claim) {
+                if let Some(id) = id_of(&claim).filter(|_| claim.meta().deletion_timestamp.is_none()) {
                     state.new_homes.insert(id);
                 }
             }
@@ -358,12 +359,12 @@ impl World {
                 state.homes = std::mem::take(&mut state.new_homes);
                 state.homes_complete = true;
             }
-            Event::Apply(claim) => {
+            Event::Apply(claim) if claim.meta().deletion_timestamp.is_none() => {
                 if let Some(id) = id_of(&claim) {
                     state.homes.insert(id);
                 }
             }
-            Event::Delete(claim) => {
+            Event::Apply(claim) | Event::Delete(claim) => {
                 if let Some(id) = id_of(&claim) {
                     state.homes.remove(&id);
                 }

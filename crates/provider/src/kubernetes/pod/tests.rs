@@ -65,15 +65,15 @@ fn recipe<'a>(config: &'a Config, spec: &'a DeskSpec) -> Recipe<'a> {
     }
 }
 
-/// Compares with the file, or writes it with `HOTDESK_BLESS=1`.
+/// Compares with the file, or writes it with `UPDATE_GOLDEN=1`.
 fn golden(name: &str, value: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kubernetes/pod/golden").join(name);
     let text = format!("{}\n", serde_json::to_string_pretty(value).unwrap());
-    if std::env::var_os("HOTDESK_BLESS").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(kept, text, "{} differs; HOTDESK_BLESS=1 writes it anew", path.display());
+    assert_eq!(kept, text, "{} differs; UPDATE_GOLDEN=1 writes it anew", path.display());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A private API server with its etcd, on loopback, without nodes; and somebody who plays them.
 
-use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
@@ -177,12 +177,19 @@ impl Server {
 
     /// Plays scheduler and kubelet for the Pods of a fleet, until it is aborted.
     pub(super) fn run_pods(&self, fleet: &str) -> tokio::task::AbortHandle {
-        let (pods, fleet) = (self.admin::<Pod>(), fleet.to_owned());
+        let (pods, claims, fleet) = (self.admin::<Pod>(), self.admin::<PersistentVolumeClaim>(), fleet.to_owned());
         tokio::spawn(async move {
             loop {
                 let wanted = ListParams::default().labels(&format!("hotdesk.fleet={fleet}"));
                 for pod in pods.list(&wanted).await.map(|list| list.items).unwrap_or_default() {
                     play(&pods, pod).await;
+                }
+                for claim in claims.list(&wanted).await.map(|list| list.items).unwrap_or_default() {
+                    if claim.metadata.deletion_timestamp.is_some() {
+                        // What protects claims in use is a controller's to lift.
+                        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                        let _ = claims.patch(&claim.name_any(), &PatchParams::default(), &free).await;
+                    }
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
