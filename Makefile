@@ -83,7 +83,7 @@ bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; dra
 	@$(CARGO) build --release --locked --workspace --examples --bins
 	@scripts/kubernetes build
 	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)
-	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg
+	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg docs/scale.md
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

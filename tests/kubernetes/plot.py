@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""plot.py RUN.json OUT.svg: desks and memory over the time of a scale run."""
+"""plot.py RUN.json OUT.svg [PAGE.md]: desks and memory over the time of a scale run; its figures as a table in the page."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 900, 250, 70, 30, 60
 COLOURS = {"running": "#2a7", "starting": "#c80", "creating": "#88c", "deleting": "#c44", "hotdesk": "#2a7", "apiserver": "#55c", "etcd": "#c80", "controller-manager": "#888", "scheduler": "#bbb"}
@@ -31,6 +33,32 @@ def chart(title: str, unit: str, top: float, lines: dict[str, list[tuple[float, 
     return "\n".join(out)
 
 
+def table(figures: dict, picture: str) -> str:
+    def times(part: dict) -> str:
+        return ", ".join(f"{name} {part[name]:g} ms" for name in ("p50", "p95", "p99") if name in part) or "-"
+
+    def sizes(part: dict) -> str:
+        return ", ".join(f"{name} {size:.0f}" for name, size in sorted(part.items(), key=lambda pair: -pair[1]))
+
+    f, latency = figures, figures["latency_ms"]
+    rows = [
+        (f"{f['desks']:,} desks on {f['nodes']} nodes, all running", f"{f['create_s']} s: {f['create_rate']} a second"),
+        ("a create, asked of the gateway", times(latency["create"])),
+        ("any desk, asked of the gateway meanwhile", times(latency["get"])),
+        ("a create, from its order to a desk that is ready (buckets)", times(f["step_create_ms"])),
+        ("one write of the store (buckets)", times(f["store_ms"])),
+        ("one pass of reconcile (buckets)", times(f["reconcile_ms"])),
+        ("a Pod, asked of the API server (its own buckets)", times(f["api_server_create_ms"])),
+        (f"{f['killed']} nodes with {f['lost']} desks die: all run elsewhere", f"{f['elsewhere_s']} s, nothing lost"),
+        ("the orchestrator is killed: the next one has all desks", f"{f['adopted_s']} s, the same Pods"),
+        ("all deleted, nothing left", f"{f['delete_s']} s: {f['desks'] / f['delete_s']:.1f} a second"),
+        ("memory with all running, MiB", sizes(f["memory_running"])),
+        ("memory at most, MiB", sizes(f["memory_peak"])),
+    ]
+    lines = [f"On {f['cores']} cores shared by all of it, load {f['load']} at the end.", "", "| | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {what} | {how} |" for what, how in rows), "", f"![desks and memory over time]({picture})"])
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         run = json.load(file)
@@ -49,6 +77,11 @@ def main() -> None:
     with open(sys.argv[2], "w") as out:
         out.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12">\n'
                   f'<rect width="100%" height="100%" fill="white"/>\n{first}\n{second}\n{notes}\n</svg>\n')
+
+    if len(sys.argv) > 3:
+        page = Path(sys.argv[3])
+        new = table(run["figures"], Path(sys.argv[2]).name)
+        page.write_text(re.sub(r"(<!-- figures[^>]*-->\n).*?(\n<!-- /figures -->)", lambda m: m[1] + new + m[2], page.read_text(), flags=re.S))
 
 
 main()
