@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-gce test-clouds test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-gce test-clouds test-conformance test-conformance-all test-k8s bench bench-scale lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -77,6 +77,14 @@ test-conformance-all: ## The same with older SDKs, timers of minutes and images 
 	@HOTDESK_CONFORMANCE_LONG=1 scripts/test-conformance
 	@SDK=2.20.3 scripts/test-e2b
 
+test-k8s: ## Real desks on three nodes of a cluster of our own, one of them killed; the scale run in small (root; builds Kubernetes once)
+	@scripts/setup test
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@target/release/hotdesk template build bare
+	$(CARGO) test --release --locked --workspace --lib kubernetes
+	@scripts/test-kubernetes
+
 bench: dashboard ## Run us and the plain Python way side by side; prints medians and ratios
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
@@ -87,6 +95,13 @@ bench: dashboard ## Run us and the plain Python way side by side; prints medians
 	@bench/vm
 	@bench/view
 	@bench/dialects $(BENCH_DIALECTS)
+
+bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; draws docs/scale.svg (root; 5 minutes)
+	@scripts/setup bench
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)
+	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg docs/scale.md
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

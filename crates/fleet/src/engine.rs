@@ -367,6 +367,17 @@ impl Providers {
         })
     }
 
+    /// Whether a provider's desks live on this machine.
+    pub(crate) fn is_here(&self, name: &str) -> bool {
+        self.all.get(name).is_none_or(|provider| provider.is_here())
+    }
+
+    /// Returns when one of them has news.
+    pub(crate) async fn changed(&self) {
+        let all = self.all.values().map(|provider| provider.changed());
+        futures_util::future::select_all(all.chain([Box::pin(std::future::pending()) as _])).await;
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Arc<dyn Provider>)> {
         self.all.iter()
     }

@@ -288,7 +288,7 @@ impl Engine {
             cpu_and_memory: Some(resources),
             disk_mib: resources.disk_mib,
         };
-        let place = match self.admit(wanted, Duration::ZERO).await {
+        let place = match self.admit(wanted.at(provider.as_ref()), Duration::ZERO).await {
             Ok(place) => place,
             Err(Error::Limit { reason, .. }) => {
                 tracing::debug!(template = spec.template, reason, "the pool stays smaller than it should be");

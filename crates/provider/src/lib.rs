@@ -11,6 +11,7 @@ pub mod door;
 pub mod e2b;
 pub mod error;
 pub mod gce;
+pub mod kubernetes;
 pub mod local;
 pub mod qemu;
 

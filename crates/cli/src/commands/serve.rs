@@ -4,8 +4,8 @@
 //! process: it can be stopped, killed or replaced by a newer one while they run, and the next one adopts them.
 
 mod announce;
+mod elsewhere;
 mod providers;
-mod rented;
 mod settings;
 
 use crate::exit::Exit;
@@ -48,9 +48,9 @@ pub(crate) fn google_alone(
     images: &Arc<Library>,
     project: Option<String>,
 ) -> Outcome<(hotdesk_provider::gce::Gce, Option<String>)> {
-    let mut rented = Settings::of_file(None, data)?.rented;
-    rented.gce.project = project.unwrap_or(rented.gce.project);
-    Ok((providers::google_alone(data, images, &rented)?, rented.gce.bucket))
+    let mut elsewhere = Settings::of_file(None, data)?.elsewhere;
+    elsewhere.gce.project = project.unwrap_or(elsewhere.gce.project);
+    Ok((providers::google_alone(data, images, &elsewhere)?, elsewhere.gce.bucket))
 }
 
 /// Threads that are stuck in the kernel must not keep us when all else is over.
@@ -147,13 +147,13 @@ async fn serve(args: ServeArgs) -> Outcome {
 }
 
 async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
-    let Settings { fleet: config, mut gateway, local, qemu, rented, kinds, images } = settings;
+    let Settings { fleet: config, mut gateway, local, qemu, elsewhere, kinds, images } = settings;
     let data = config.data.clone();
     let name = announce::fleet_name(&data)?;
     let library = Library::open(&images)
         .map_err(|e| Failure::local(e.to_string()).during(format!("the templates in {} can't be used", images.display())))?;
     let library = Arc::new(library.with_templates(data.join("templates")));
-    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu, &rented).await?;
+    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu, &elsewhere).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
     one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;

@@ -116,7 +116,9 @@ async fn limited(engine: &Arc<Engine>, entry: &Entry, record: &Arc<Record>, prog
     }
     // Waiting for a turn is not counted: in a burst the last one waits long, and nothing is wrong with it.
     let turn = match record.state {
-        State::Creating | State::Starting | State::Resetting => Some(turn(engine, progress).await),
+        State::Creating | State::Starting | State::Resetting if engine.providers.is_here(&record.provider) => {
+            Some(turn(engine, progress).await)
+        }
         _ => None,
     };
     let result = tokio::time::timeout(limit, patiently(engine, entry, record, progress)).await;

@@ -217,7 +217,7 @@ impl Fleet {
 
         // Unknown or taken volumes are told before a place is waited for.
         engine.volume_places(&draft.project, &request.volumes).await?;
-        let place = engine.admit(wanted, queue).await?;
+        let place = engine.admit(wanted.at(provider.as_ref()), queue).await?;
         let once = idempotency.map(|key| (scope, key.to_owned()));
         let (owner, insert) = (who.name.clone(), Arc::clone(engine));
         let (id, mounts) = (draft.id.clone(), request.volumes);

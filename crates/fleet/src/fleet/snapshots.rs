@@ -139,7 +139,9 @@ impl Fleet {
             false => request.volumes,
         };
         engine.volume_places(&draft.project, &mounts).await?;
-        let mut place = engine.admit(wanted, Duration::from_secs(request.queue_s)).await?;
+        let mut place = engine
+            .admit(wanted.at(engine.providers.choose(Some(&source.provider))?.as_ref()), Duration::from_secs(request.queue_s))
+            .await?;
         place.let_others();
         let (by, new) = (who.name.clone(), draft.id.clone());
         self.engine

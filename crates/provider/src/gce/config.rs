@@ -163,9 +163,9 @@ impl Config {
         let standard = |kind: &str| format!("{series}-{kind}-{cpus}");
         let usual = [2, 4, 8, 16, 32].contains(&cpus);
         Ok(match memory / cpus {
-            4096 if usual && memory % cpus == 0 => standard("standard"),
-            8192 if usual && memory % cpus == 0 && cpus <= 16 => standard("highmem"),
-            1024 if usual && memory % cpus == 0 => standard("highcpu"),
+            4096 if usual && memory.is_multiple_of(cpus) => standard("standard"),
+            8192 if usual && memory.is_multiple_of(cpus) && cpus <= 16 => standard("highmem"),
+            1024 if usual && memory.is_multiple_of(cpus) => standard("highcpu"),
             _ => format!("{series}-custom-{cpus}-{memory}"),
         })
     }

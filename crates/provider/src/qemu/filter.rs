@@ -165,7 +165,10 @@ mod tests {
         }
         let mut seen = vec![0; wire.len()];
         for _ in 0..count {
-            tokio::time::timeout(Duration::from_secs(30), network.read_exact(&mut seen)).await.expect("the filter writes").unwrap();
+            tokio::time::timeout(Duration::from_secs(30), network.read_exact(&mut seen))
+                .await
+                .expect("the filter writes")
+                .unwrap();
             assert_eq!(seen, wire);
         }
         drop(guest);

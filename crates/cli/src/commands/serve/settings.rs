@@ -18,6 +18,9 @@
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
+//! [kubernetes]
+//! namespace = "desks"
+//!
 //! [daytona.templates.base]
 //! image = "registry.example/desks/base:1"
 //!
@@ -29,8 +32,8 @@
 //! ```
 
 use super::ServeArgs;
+use super::elsewhere::Elsewhere;
 use super::providers::{Kind, LocalConfig, QemuConfig};
-use super::rented::Rented;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -45,7 +48,7 @@ pub(super) struct Settings {
     pub(super) gateway: hotdesk_gateway::Config,
     pub(super) local: LocalConfig,
     pub(super) qemu: QemuConfig,
-    pub(super) rented: Rented,
+    pub(super) elsewhere: Elsewhere,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
@@ -96,16 +99,16 @@ impl Settings {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
         let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
-        let rented = Rented::from_tables(&mut take)?;
+        let elsewhere = Elsewhere::from_tables(&mut take)?;
         let kinds = table.remove("providers");
         let mut fleet: hotdesk_fleet::Config = part("", toml::Value::Table(table))?;
-        rented.fill_prices(&mut fleet.prices);
+        elsewhere.fill_prices(&mut fleet.prices);
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
             qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
-            rented,
+            elsewhere,
             fleet,
             images: PathBuf::new(),
         })
@@ -126,6 +129,7 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
+    all.insert("kubernetes".into(), toml::Value::Table(table(&hotdesk_provider::kubernetes::Config::default())));
     all.insert("daytona".into(), toml::Value::Table(table(&hotdesk_provider::daytona::Config::default())));
     all.insert("e2b".into(), toml::Value::Table(table(&hotdesk_provider::e2b::Config::default())));
     all.insert("gce".into(), toml::Value::Table(table(&hotdesk_provider::gce::Config::default())));
@@ -210,11 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn rented_places_have_their_tables_and_prices() {
+    fn places_elsewhere_have_their_tables_and_prices() {
         let text = "providers = ['daytona']\n[daytona.templates.base]\nimage = 'r/base:1'\n[e2b]\ntimeout_s = 60\n[prices.e2b]\ncpu_hour = 1\n";
         let settings = Settings::from_text(text).unwrap();
-        assert_eq!(settings.rented.daytona.templates["base"].image, "r/base:1");
-        assert_eq!((settings.rented.e2b.timeout_s, settings.kinds), (60, vec![Kind::Daytona]));
+        assert_eq!(settings.elsewhere.daytona.templates["base"].image, "r/base:1");
+        assert_eq!((settings.elsewhere.e2b.timeout_s, settings.kinds), (60, vec![Kind::Daytona]));
         assert!(settings.fleet.prices["daytona"].cpu_hour > 0.0, "a vendor's price is known without a word");
         assert_eq!(settings.fleet.prices["e2b"].memory_gib_hour, 0.0, "what is said is taken as it is");
     }
