@@ -68,6 +68,7 @@ test("a new desk shows its stages and becomes a desktop at the same address", as
   const address = page.url();
   assert.match(address, /\/desks\/d-[a-z0-9]{12}$/);
   desk = address.split("/").pop();
+  assert.equal((await fleet.get(`v1/desks/${desk}`)).template, "base");
   await ada.shot("desk-boot-dark");
   await view(page).waitFor();
   assert.equal(page.url(), address);
