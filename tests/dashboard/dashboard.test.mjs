@@ -250,7 +250,7 @@ test("the fleet's page shows limits, money and latency", async () => {
   await page.getByRole("link", { name: "Fleet" }).click();
   await page.getByRole("meter", { name: "Desks" }).waitFor();
   await page.getByRole("img", { name: /^Spent by day/ }).waitFor();
-  await page.locator(".lines path").first().waitFor();
+  await page.locator('.lines path[d^="M"]').first().waitFor({ state: "attached" });
   await page.getByRole("link", { name: "research-1" }).waitFor();
   await ada.checkAccess("fleet");
   await ada.shot("fleet-dark");
@@ -283,7 +283,7 @@ for (const [scheme, size, name] of [["light", { width: 1440, height: 900 }, "lig
     await person.checkAccess(`trace, ${name}`);
     await person.shot(`trace-${name}`);
     await page.goto(`${fleet.url}/fleet`);
-    await page.locator(".lines path").first().waitFor();
+    await page.locator('.lines path[d^="M"]').first().waitFor({ state: "attached" });
     await person.checkAccess(`fleet, ${name}`);
     await person.shot(`fleet-${name}`);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
