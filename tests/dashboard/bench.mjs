@@ -31,8 +31,8 @@ async function main() {
 
 async function liveView(fleet, browser) {
   const desk = await fleet.send("POST", "v1/desks", { template: "base", screen: { width: 1920, height: 1080 } });
-  await fleet.send("POST", `v1/desks/${desk.id}/processes`, { argv: ["mousepad"] });
-  const { window } = await fleet.send("POST", `v1/desks/${desk.id}/windows/wait`, { title: "Mousepad", limit_ms: 30_000 });
+  await fleet.send("POST", `v1/desks/${desk.id}/processes`, { shell: "exec $(command -v gedit || command -v mousepad)" });
+  const { window } = await fleet.send("POST", `v1/desks/${desk.id}/windows/wait`, { title: "Untitled", limit_ms: 30_000 });
   const person = await Person.open(browser, { viewport: { width: 1920, height: 1080 } });
   const { page } = person;
   await page.goto(`${fleet.url}/desks/${desk.id}#key=${fleet.key}`);

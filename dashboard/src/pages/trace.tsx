@@ -7,7 +7,7 @@ import { bytes, clock, count, dateTime, milliseconds } from "../lib/format";
 import { deskLink } from "../lib/router";
 import { Frames } from "../trace/frames";
 import { inWords, Marks, stepWords } from "../trace/marks";
-import { frameAt, stepAt, timeline, type Timeline } from "../trace/timeline";
+import { frameAt, timeline, type Timeline } from "../trace/timeline";
 import { Icon } from "../ui/icon";
 import { Button, Empty, Failure } from "../ui/parts";
 import { nameOf } from "../ui/state";
@@ -42,7 +42,7 @@ export function TracePage({ desk, id }: { desk: string; id: string }) {
 }
 
 function Player({ desk, info, line }: { desk: string; info: TraceInfo; line: Timeline }) {
-  const [time, setTime] = useState(0);
+  const [time, setTime] = useState(line.at[0] ?? 0);
   const [playing, setPlaying] = useState(false);
   const frames = useMemo(() => new Frames(`v1/desks/${desk}/traces/${info.id}`), [desk, info.id]);
   useEffect(() => () => frames.close(), [frames]);
@@ -83,7 +83,7 @@ function Player({ desk, info, line }: { desk: string; info: TraceInfo; line: Tim
     const key = (event: KeyboardEvent) => {
       const onScale = (event.target as HTMLElement).classList?.contains("scale-input");
       if ((isTyping(event) && !onScale) || event.metaKey || event.ctrlKey || event.altKey) return;
-      const at = stepAt(line, time);
+      const at = shown.index;
       if (event.key === "ArrowRight") jump(at + 1);
       else if (event.key === "ArrowLeft") jump(time > line.at[at] ? at : at - 1);
       else if (event.key === " " && (event.target as HTMLElement).tagName !== "BUTTON") toggle();

@@ -34,7 +34,7 @@ export function timeline(steps: Step[]): Timeline {
 }
 
 /** The step that is shown at a time; -1 before the first. */
-export function stepAt(line: Timeline, time: number): number {
+function stepAt(line: Timeline, time: number): number {
   let low = 0;
   let high = line.at.length;
   while (low < high) {
