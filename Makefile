@@ -1,7 +1,7 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-conformance test-conformance-all bench lint fmt fuzz clean
+.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-gce test-clouds test-conformance test-conformance-all test-k8s bench bench-scale lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -16,8 +16,11 @@ up: ## Set everything up, start a fleet and one desk; prints its address
 down: ## Stop what `make up` started
 	@target/release/hotdesk down
 
-build: ## Build the binary
+build: dashboard ## Build the binary
 	@$(CARGO) build --release --locked -p hotdesk
+
+dashboard: ## Build the page that is embedded in the binary
+	@scripts/dashboard
 
 templates: ## Build the root file systems that tests and benchmarks use
 	@target/release/hotdesk template build bare base code desktop
@@ -26,6 +29,7 @@ test: ## Set everything up and run every test
 	@scripts/setup test
 	@scripts/criu >/dev/null || true   # without it, running desks can't be forked, and the tests of that say so
 	@scripts/s3 setup
+	@$(MAKE) --no-print-directory dashboard
 	@# Everything at once: the same choice of features as the tests have, so nothing is built twice.
 	@$(CARGO) build --release --locked --workspace --all-targets
 	@$(MAKE) --no-print-directory templates
@@ -34,10 +38,13 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-dialects
 	@$(MAKE) --no-print-directory test-mcp
+	@$(MAKE) --no-print-directory test-dashboard
+	@$(MAKE) --no-print-directory test-gce
+	@$(MAKE) --no-print-directory test-clouds
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests
-	$(CARGO) test --release --locked --workspace
+	@scripts/test-rust
 
 test-client: ## OSWorld's own client from PyPI against a desk
 	@scripts/test-client
@@ -54,6 +61,15 @@ test-dialects: ## Daytona's and E2B's SDKs from PyPI, as they are, on a fleet
 test-mcp: ## The MCP client from PyPI, and computer-use models' actions, on a fleet
 	@scripts/test-mcp
 
+test-dashboard: ## The dashboard in a real browser; pictures of its pages end up in target/dashboard-shots
+	@scripts/test-dashboard
+
+test-gce: ## Desks at Google, against a stand-in made from Google's description of its API
+	@scripts/test-gce
+
+test-clouds: ## Desks at Daytona and E2B, against servers made from their own descriptions
+	@scripts/test-clouds
+
 test-conformance: ## The conformance suites, where they are at hand
 	@scripts/test-conformance
 
@@ -61,7 +77,15 @@ test-conformance-all: ## The same with older SDKs, timers of minutes and images 
 	@HOTDESK_CONFORMANCE_LONG=1 scripts/test-conformance
 	@SDK=2.20.3 scripts/test-e2b
 
-bench: ## Run us and the plain Python way side by side; prints medians and ratios
+test-k8s: ## Real desks on three nodes of a cluster of our own, one of them killed; the scale run in small (root; builds Kubernetes once)
+	@scripts/setup test
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@target/release/hotdesk template build bare
+	$(CARGO) test --release --locked --workspace --lib kubernetes
+	@scripts/test-kubernetes
+
+bench: dashboard ## Run us and the plain Python way side by side; prints medians and ratios
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p hotdesk -p hotdesk-bench
 	@bench/run $(BENCH)
@@ -69,6 +93,15 @@ bench: ## Run us and the plain Python way side by side; prints medians and ratio
 	@bench/fleet $(BENCH_FLEET)
 	@bench/disk $(BENCH_DISK)
 	@bench/vm
+	@bench/view
+	@bench/dialects $(BENCH_DIALECTS)
+
+bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; draws docs/scale.svg (root; 5 minutes)
+	@scripts/setup bench
+	@$(CARGO) build --release --locked --workspace --examples --bins
+	@scripts/kubernetes build
+	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)
+	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg docs/scale.md
 
 lint: ## Formatting, clippy, licences
 	$(CARGO) fmt --all --check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -72,6 +73,8 @@ class Reader:
         self._source = source
         self._piece = piece
         self._buffer = bytearray()
+        #: Called before every read that may have to wait.
+        self.before: Callable[[], None] | None = None
 
     def head(self) -> Head | None:
         """The next head, or None at the end of the stream."""
@@ -163,7 +166,24 @@ class Reader:
         del self._buffer[: end + 2]
         return line
 
+    def arriving(self) -> bytes | None:
+        """What has come so far and is not used, without waiting for more; None at the end of the stream."""
+        waits = self._source.gettimeout()
+        self._source.setblocking(False)
+        try:
+            piece = self._source.recv(self._piece)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return bytes(self._buffer)
+        except OSError:
+            return None  # the next read says what is wrong
+        finally:
+            self._source.settimeout(waits)
+        self._buffer += piece
+        return bytes(self._buffer) if piece else None
+
     def _more(self) -> bool:
+        if self.before is not None:
+            self.before()
         piece = self._source.recv(self._piece)
         self._buffer += piece
         return bool(piece)

@@ -18,7 +18,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from ._http1 import LONGEST_HEAD, BadHttp, Head, Reader
+from ._http1 import CHUNK, LONGEST_HEAD, BadHttp, Head, Reader
 from ._pump import pump
 from ._requests import CONNECT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRY_FOR_S
 from .errors import ConnectionFailed, Problem, problem_from
@@ -27,6 +27,10 @@ from .tls import tls_context
 
 #: How often a closed forwarder is noticed.
 TICK_S = 0.5
+#: Where the status ends in the first line of an answer.
+STATUS_END = len("HTTP/1.1 200")
+#: How long a client that was answered early may go on sending what nobody reads.
+LINGER_S = 5.0
 
 
 class Gateway:
@@ -233,14 +237,15 @@ class HttpForwarder(Forwarder):
 
     def _exchange(self, client: socket.socket, reader: Reader, request: Head, desk: socket.socket, desk_reader: Reader) -> bool:
         """One request and its answer; False if the connection ends with it."""
+        whole = True
         try:
             desk.sendall(self._rewritten(request))
             if request.wants("expect", "100-continue"):
                 # whoever waits for a go-ahead gets it here: the gateway's own comes before its answer and is passed over
                 client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            reader.body(request, desk.sendall, of_request=True)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # refused before the body was whole: the answer says why
+            self._send_body(client, reader, request, desk, desk_reader)
+        except (BrokenPipeError, ConnectionResetError, _Answered):
+            whole = False  # refused before the body was whole: the answer says why
         while True:
             try:
                 answer = desk_reader.head()
@@ -254,9 +259,48 @@ class HttpForwarder(Forwarder):
                 return False
             if answer.status >= 200:
                 break
-        client.sendall(answer.raw)
+        client.sendall(answer.raw if whole or answer.closes else answer.raw[:-2] + b"Connection: close\r\n\r\n")
         ended = desk_reader.body(answer, client.sendall, of_request=False, method=request.method)
-        return not ended and not request.closes and not answer.closes
+        if not whole:
+            _linger(client)
+        return whole and not ended and not request.closes and not answer.closes
+
+    def _send_body(self, client: socket.socket, reader: Reader, request: Head, desk: socket.socket, desk_reader: Reader) -> None:
+        """Passes the request's body on; `_Answered` if it is refused before it is whole, whoever is waited for just then."""
+        listening = True
+
+        def until(one: socket.socket, event: int) -> None:
+            nonlocal listening
+            while True:
+                if listening and _refuses(said := desk_reader.arriving()):
+                    raise _Answered
+                if listening and said and len(said) >= STATUS_END:
+                    listening = False  # it answers while it goes on reading
+                wanted = {desk: selectors.EVENT_READ if listening else 0}
+                wanted[one] = wanted.get(one, 0) | event
+                with selectors.DefaultSelector() as selector:
+                    for end, events in wanted.items():
+                        if events:
+                            selector.register(end, events)
+                    if any(key.fileobj is one and ready & event for key, ready in selector.select()):
+                        return
+
+        def send(piece: bytes) -> None:
+            left = memoryview(piece)
+            while left:
+                desk.setblocking(False)
+                try:
+                    left = left[desk.send(left) :]
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    until(desk, selectors.EVENT_WRITE)
+                finally:
+                    desk.settimeout(None)
+
+        reader.before = lambda: until(client, selectors.EVENT_READ)
+        try:
+            reader.body(request, send, of_request=True)
+        finally:
+            reader.before = None
 
     def _rewritten(self, request: Head) -> bytes:
         target = request.target
@@ -274,6 +318,15 @@ class _NoAnswer(ConnectionResetError):
     """A request was sent and the connection ended without a word."""
 
 
+class _Answered(Exception):
+    """The gateway has answered a request that is not whole yet."""
+
+
+def _refuses(said: bytes | None) -> bool:
+    """Whether what was said so far is a refusal, or the end."""
+    return said is None or said[STATUS_END - 3 : STATUS_END - 2] in (b"4", b"5")
+
+
 def _ended(one: socket.socket) -> bool:
     """Whether an idle connection was closed by the other side."""
     with selectors.DefaultSelector() as selector:
@@ -284,6 +337,19 @@ def _ended(one: socket.socket) -> bool:
 def _shut(one: socket.socket) -> None:
     try:
         one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def _linger(one: socket.socket) -> None:
+    """Lets the other side read its answer: a connection that is closed while it still sends would be reset."""
+    try:
+        one.shutdown(socket.SHUT_WR)
+        end = time.monotonic() + LINGER_S
+        while (left := end - time.monotonic()) > 0:
+            one.settimeout(left)
+            if not one.recv(CHUNK):
+                return
     except OSError:
         pass
 

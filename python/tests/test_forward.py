@@ -173,6 +173,48 @@ def test_an_early_refusal_reaches_the_client():
     assert answer.startswith(b"HTTP/1.1 413") and answer.endswith(b"big")
 
 
+@pytest.mark.parametrize("sent", [b"", b"half", b"x" * 20_000_000], ids=["nothing", "half", "more than fits"])
+def test_a_refusal_is_not_kept_from_a_client_that_has_not_sent_everything(sent):
+    """The client waits for the answer, and the server neither reads on nor closes."""
+    done = threading.Event()
+
+    def refuse(connection):
+        head_of(connection)
+        connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno")
+        done.wait(60)
+
+    with serve(refuse) as listener, HttpForwarder(gateway(listener), "") as forwarder:
+        with socket.create_connection((forwarder.host, forwarder.port), timeout=20) as client:
+            client.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 30000000\r\n\r\n")
+            sending = threading.Thread(target=lambda: client.sendall(sent), daemon=True)
+            sending.start()
+            answer = client.makefile("rb").read()
+            sending.join(20)
+            assert not sending.is_alive()
+        done.set()
+    assert answer.startswith(b"HTTP/1.1 401") and b"Connection: close" in answer and answer.endswith(b"no")
+
+
+def test_an_answer_that_begins_early_does_not_cut_the_body_off():
+    def answer(connection):
+        head_of(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n")
+        left = 3_000_000
+        while left:
+            left -= len(connection.recv(min(left, 65536)))
+        connection.sendall(b"3000000")
+
+    with serve(answer) as listener, HttpForwarder(gateway(listener), "") as forwarder:
+        client = http.client.HTTPConnection(forwarder.host, forwarder.port, timeout=20)
+
+        def pieces():
+            for _ in range(3):
+                yield b"x" * 1_000_000
+
+        client.request("POST", "/x", pieces(), {"Content-Length": "3000000"})
+        assert client.getresponse().read() == b"3000000"
+
+
 def test_websockets_pass():
     def upgrade(connection):
         head = head_of(connection)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import sys
 import time
 import uuid
 
 import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+
+import support  # noqa: E402
+
+
+def pytest_configure(config):
+    support.register(config, "daytona", f"`daytona` {importlib.metadata.version('daytona')}")
 
 
 @pytest.fixture(scope="session")
@@ -19,12 +30,12 @@ def key() -> str:
     return os.environ["HOTDESK_KEY"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tag():
     return lambda prefix="t": f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until():
     """Waits for something to be true, and returns it."""
 

@@ -8,8 +8,10 @@ import urllib.request
 
 import pytest
 from e2b import CommandExitException, NotFoundException, PtySize, Sandbox, SandboxQuery, TimeoutException
+from support import supports
 
 
+@supports("sandboxes", "create with metadata and envs, info, list by metadata, `set_timeout`, connect, kill; what a killed one says")
 def test_life(new_sandbox):
     sandbox = new_sandbox(metadata={"purpose": "a test", "odd name": "a&b=c ž"}, envs={"COLOUR": "teal"})
     info = sandbox.get_info()
@@ -28,6 +30,7 @@ def test_life(new_sandbox):
         sandbox.commands.run("true")
 
 
+@supports("commands", "foreground and background, output as it comes, exit codes, standard input, kill")
 def test_commands(box):
     result = box.commands.run("echo out; echo err >&2")
     assert (result.stdout, result.stderr, result.exit_code) == ("out\n", "err\n", 0)
@@ -44,6 +47,7 @@ def test_commands(box):
     assert box.commands.kill(3_999_999) is False
 
 
+@supports("commands", "`user=root`, `sudo`, files of other users")
 def test_root(box):
     assert box.commands.run("whoami; id -u; echo $HOME", user="root").stdout == "root\n0\n/root\n"
     assert box.commands.run("sudo -n whoami").stdout == "root\n"
@@ -51,6 +55,7 @@ def test_root(box):
     assert box.files.read("/root/a.txt", user="root") == "root's"
 
 
+@supports("terminals", "size, input, output, exit code")
 def test_terminal(box):
     handle = box.pty.create(PtySize(rows=31, cols=97))
     box.pty.send_stdin(handle.pid, b"stty size; exit 3\n")
@@ -60,6 +65,7 @@ def test_terminal(box):
     assert b"31 97" in b"".join(shown) and caught.value.exit_code == 3
 
 
+@supports("files", "write, read, list, watch; signed addresses for clients without a key")
 def test_files(box):
     box.files.write("a/b.txt", "text ž")
     assert box.files.read("/home/user/a/b.txt") == "text ž"
@@ -82,6 +88,7 @@ def test_files(box):
     assert caught.value.code == 401
 
 
+@supports("pause", "files are kept, `/tmp` too; the same id goes on")
 def test_pause(new_sandbox):
     sandbox = new_sandbox()
     sandbox.files.write("/tmp/kept.txt", "kept")
@@ -91,6 +98,7 @@ def test_pause(new_sandbox):
     assert resumed.files.read("/tmp/kept.txt") == "kept"
 
 
+@supports("keys and tokens", "without them, nothing")
 def test_a_stranger_gets_nothing(box):
     with pytest.raises(NotFoundException):
         Sandbox.get_info("i000000000000")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+
+import support  # noqa: E402
 
 
 def pytest_configure(config):
+    support.register(config, "e2b", f"`e2b` {importlib.metadata.version('e2b')}")
     binary = os.environ.get("HOTDESK_BIN", os.path.join(ROOT, "target", "release", "hotdesk"))
     lines = subprocess.run([binary, "env", "e2b", "--json"], check=True, capture_output=True, text=True).stdout
     # A sandbox waits for its template, but no client waits so long for a sandbox.

@@ -138,7 +138,7 @@ def test_typing_into_a_program(make_env, monkeypatch):
     monkeypatch.setenv("HOTDESK_OSWORLD_TEMPLATE", "base")
     env = make_env()
     config = [
-        {"type": "launch", "parameters": {"command": ["mousepad", "~/note.txt"]}},
+        {"type": "launch", "parameters": {"command": ["gedit", "~/note.txt"]}},
         {"type": "execute_with_verification", "parameters": {"command": ["true"], "verification": {"window_exists": "note.txt"}, "max_wait_time": 60}},
         {"type": "activate_window", "parameters": {"window_name": "note.txt"}},
     ]

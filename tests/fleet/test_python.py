@@ -38,17 +38,17 @@ def test_eyes_and_hands(desk):
     assert desk.picture().size == (1280, 800)
     assert desk.picture(max_width=640, format="jpeg").size == (640, 400)
     assert desk.picture(region=(10, 20, 30, 40)).size == (30, 40)
-    program = desk.processes.start(["mousepad"])
-    window = desk.windows.wait("mousepad", limit_ms=60_000)
+    program = desk.processes.start(["gedit"])
+    window = desk.windows.wait("gedit", limit_ms=60_000)
     desk.windows.activate(window)
     desk.settled(limit_ms=5000)
     done = desk.actions([{"do": "type", "text": "grüße ✓ 日本"}], settle=True, screenshot={"format": "jpeg", "max_width": 320})
     assert done.screenshot[:2] == b"\xff\xd8" and done.actions[0].done
-    eventually(lambda: "grüße ✓ 日本" in [e.text for e in desk.find(app="mousepad", role="text")], "the text is in the tree")
+    eventually(lambda: "grüße ✓ 日本" in [e.text for e in desk.find(app="gedit", role="text")], "the text is in the tree")
     desk.key("ctrl", "a")
     desk.key("ctrl+c")
     eventually(lambda: desk.clipboard.read() == "grüße ✓ 日本", "the text is in the clipboard")
-    assert any(e.name and "mousepad" in e.name.lower() for e in desk.tree(depth=2).walk())
+    assert any(e.name and "gedit" in e.name.lower() for e in desk.tree(depth=2).walk())
     area = next(w for w in desk.windows.list() if w.id == window.id).area
     desk.click(area.center.x, area.center.y)
     desk.drag((area.x + 20, area.y + 80), (area.x + 120, area.y + 80))
@@ -56,7 +56,7 @@ def test_eyes_and_hands(desk):
     desk.double_click(area.x + 30, area.y + 60)
     assert desk.processes.get(program).running
     assert not desk.processes.end(program).running
-    desk.windows.wait("mousepad", gone=True)
+    desk.windows.wait("gedit", gone=True)
 
 
 def test_programs_files_clipboard(desk, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib.metadata
 import io
 import os
 import sys
@@ -12,16 +13,21 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "fleet")]
 
 import httpx2  # noqa: E402
 import served  # noqa: E402
+import support  # noqa: E402
 from mcp import Client, StdioServerParameters  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 from PIL import Image  # noqa: E402
 
 #: Longer than any tool takes on a busy machine.
 PATIENCE = 300
+
+
+def pytest_configure(config):
+    support.register(config, "mcp", f"`mcp` {importlib.metadata.version('mcp')}")
 
 
 @pytest.fixture(scope="session")

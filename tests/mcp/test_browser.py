@@ -8,6 +8,7 @@ import re
 import pytest
 import served
 from conftest import over_http, over_stdio, picture
+from support import supports
 
 pytestmark = pytest.mark.browser
 
@@ -26,6 +27,7 @@ def template():
 
 
 @pytest.mark.parametrize("way", [over_http, over_stdio], ids=["http", "stdio"])
+@supports("the whole", "Chromium opened on a page, its tree read, clicked, typed, the result seen")
 def test_a_client_uses_a_web_page(fleet, way):
     async def work():
         async with way(fleet) as hands:

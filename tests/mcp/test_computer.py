@@ -13,6 +13,7 @@ from openai.types.responses import ComputerUsePreviewTool, ResponseComputerToolC
 from openai.types.responses.response_input_item_param import ComputerCallOutput
 from PIL import Image
 from pydantic import TypeAdapter
+from support import supports
 
 RESULT = TypeAdapter(BetaToolResultBlockParam)
 OUTPUT = TypeAdapter(ComputerCallOutput)
@@ -45,6 +46,7 @@ def pointer(fleet, desk) -> tuple[int, int]:
     return at["x"], at["y"]
 
 
+@supports("models", "Anthropic's `computer` tool: pictures and coordinates in the model's own pixels")
 def test_claude_sees_and_points_in_its_own_pixels(fleet, desk, claude):
     for display, size, half in [("?width=1280&height=800", (1280, 800), (640, 400)), ("?width=1024&height=768", (1024, 768), (512, 384)), ("", (1429, 804), (714, 402))]:
         assert image(claude(display, action="screenshot")).size == size
@@ -57,6 +59,7 @@ def test_claude_sees_and_points_in_its_own_pixels(fleet, desk, claude):
     assert image(claude("?width=1280&height=800", action="zoom", region=[0, 0, 400, 200])).size == (1280, 576)
 
 
+@supports("models", "all other actions of Anthropic's tool")
 def test_every_other_action_of_claude(claude):
     assert image(claude(action="key", text="ctrl+a Delete")).size == (1429, 804)
     for input in [
@@ -91,6 +94,7 @@ def test_what_claude_gets_wrong_it_is_told(claude, fleet, desk):
     assert fleet.request("POST", path, json={"action": "screenshot"}, key=None).status_code == 401
 
 
+@supports("models", "Anthropic's newest toolset")
 def test_the_newest_toolset_of_claude(fleet, desk):
     block = {"type": "tool_use", "id": "toolu_02", "name": "mouse_move", "toolset_name": "computer", "input": {"coordinate": [714, 402]}}
     result = fleet.request("POST", f"/v1/desks/{desk}/computer/anthropic", json=block).json()
@@ -110,6 +114,7 @@ def call(**more) -> dict:
     return item
 
 
+@supports("models", "OpenAI's computer actions")
 def test_openai_clicks_and_sees(fleet, desk):
     path = f"/v1/desks/{desk}/computer/openai?width=1024&height=768"
     for item in [
@@ -132,6 +137,7 @@ def test_openai_clicks_and_sees(fleet, desk):
         assert pointer(fleet, desk) == (960, 540), item
 
 
+@supports("models", "a batch of OpenAI's is refused before anything of it is done")
 def test_openai_is_refused_before_anything_is_done(fleet, desk):
     path = f"/v1/desks/{desk}/computer/openai"
     before = pointer(fleet, desk)
@@ -148,6 +154,7 @@ def test_openai_is_refused_before_anything_is_done(fleet, desk):
     ComputerUsePreviewTool.model_validate(tool)
 
 
+@supports("models", "both as tools of MCP")
 def test_both_as_tools(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:

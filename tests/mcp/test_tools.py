@@ -9,6 +9,7 @@ import re
 import httpx
 import pytest
 from conftest import over_http, over_stdio, picture, text
+from support import supports
 
 TOOLS = {
     "create_desk", "list_desks", "look", "act", "tree", "run", "read_file", "write_file", "hand_over", "start_desk", "stop_desk",
@@ -22,6 +23,7 @@ def run(work):
     return asyncio.run(work)
 
 
+@supports("ways in", "streamable HTTP (2026-07-28, and the handshake of the versions before), a key in the path, stdio")
 def test_every_way_in_has_the_same_tools(way, desk):
     async def work():
         async with way() as hands:
@@ -34,6 +36,7 @@ def test_every_way_in_has_the_same_tools(way, desk):
     run(work())
 
 
+@supports("tools", "`look`, `act`, `tree`: pictures sized for models, steps in their pixels")
 def test_hands_and_eyes(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -55,6 +58,7 @@ def test_hands_and_eyes(fleet, desk):
     run(work())
 
 
+@supports("tools", "`run`, `read_file`, `write_file`")
 def test_programs_and_files(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -86,6 +90,7 @@ def test_programs_and_files(fleet, desk):
     run(work())
 
 
+@supports("tools", "errors are results, and say which tool helps")
 def test_what_goes_wrong_is_told_in_sentences(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -111,6 +116,7 @@ def test_what_goes_wrong_is_told_in_sentences(fleet, desk):
     run(work())
 
 
+@supports("tools", "`create_desk`, `list_desks`, `stop_desk`, `start_desk`, `reset_desk`, `fork_desk`, `delete_desk`")
 def test_a_desk_from_its_beginning_to_its_end(fleet):
     async def work():
         async with over_stdio(fleet) as hands:
@@ -134,6 +140,7 @@ def test_a_desk_from_its_beginning_to_its_end(fleet):
     run(work())
 
 
+@supports("tools", "the only desk need not be named; `--desk` ties to one")
 def test_the_only_desk_need_not_be_named(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -148,6 +155,7 @@ def test_the_only_desk_need_not_be_named(fleet, desk):
     run(work())
 
 
+@supports("tools", "`hand_over` lets a person in, for a while")
 def test_a_person_is_let_in(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -170,6 +178,7 @@ def test_a_person_is_let_in(fleet, desk):
     run(again())
 
 
+@supports("resources", "screenshot, logs and console of a desk, with templates")
 def test_resources(fleet, desk):
     async def work():
         async with over_http(fleet) as hands:
@@ -188,6 +197,7 @@ def test_resources(fleet, desk):
     run(work())
 
 
+@supports("keys", "a key sees through MCP what it sees through the API")
 def test_keys_decide_what_is_seen(fleet, desk):
     made = fleet.request("POST", "/v1/keys", json={"name": "elsewhere", "scope": {"kind": "project", "project": "elsewhere"}}).json()
 
@@ -203,6 +213,7 @@ def test_keys_decide_what_is_seen(fleet, desk):
     run(work())
 
 
+@supports("hostile clients", "wrong keys, foreign origins, messages that are too large or no messages, clients who leave, 200 calls at once")
 def test_hostile_clients(fleet, desk):
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
@@ -237,6 +248,7 @@ def test_hostile_clients(fleet, desk):
     run(work())
 
 
+@supports("set-up", "what `hotdesk env mcp` prints is all of it")
 def test_what_env_prints_is_all_the_set_up_there_is(fleet, desk):
     printed = fleet.hotdesk("env", "mcp").stdout
     assert f"export HOTDESK_MCP_URL={fleet.url}/mcp" in printed

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import served
+from support import supports
 from test_tools import TOOLS
 
 HERE = Path(__file__).parent / "node"
@@ -35,6 +36,7 @@ def packages() -> Path:
     return folder
 
 
+@supports("ways in", "the TypeScript SDK 1.32.2")
 def test_the_typescript_sdk(fleet, desk, packages):
     command = ["node", str(HERE / "client.mjs"), fleet.url, fleet.key, served.BINARY, desk]
     done = subprocess.run(command, cwd=packages, capture_output=True, text=True, timeout=300)

@@ -10,9 +10,6 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTerminal {
-    /// What its opener calls it.
-    #[serde(default)]
-    pub name: Option<String>,
     /// The program and its arguments; the user's login shell if left out.
     #[serde(default)]
     pub argv: Option<Vec<String>>,
@@ -43,9 +40,6 @@ pub struct OpenTerminal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TerminalInfo {
     pub id: u64,
-    /// What its opener calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
     pub pid: u32,
     pub argv: Vec<String>,
     pub cols: u16,
@@ -66,6 +60,7 @@ pub struct TerminalInfo {
     /// The directory that it was started in, if that is not the desk's home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// What its opener calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }

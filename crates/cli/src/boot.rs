@@ -13,6 +13,7 @@ mod clock;
 mod desk;
 mod dhcp;
 mod growth;
+mod metadata;
 mod mounts;
 mod network;
 mod power;
@@ -85,15 +86,16 @@ fn live(signals: &SigSet) -> Result<End, String> {
     let mut settings: Settings = toml::from_str(&settings).map_err(|e| format!("{SETTINGS}: {e}"))?;
     let words = words(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
     mounts::for_user(&settings)?;
-    if let Some(config) = desk::own_settings(settings.uid) {
-        settings.config = config;
-    }
     name(words.get("hotdesk.name").map(String::as_str));
     power::listen();
     growth::grow();
     clock::keep();
     let network = network::set_up(words.get("hotdesk.net").map(String::as_str));
     say("network");
+    // After the network: on some machines the settings come from there.
+    if let Some(config) = desk::own_settings(settings.uid) {
+        settings.config = config;
+    }
     let token = token::find(&words);
     let access = desk::Access::choose(token, network, words.contains_key("hotdesk.open"));
     if let Some(hint) = access.hint() {

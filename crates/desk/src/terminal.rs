@@ -27,8 +27,8 @@ pub const TERMINAL_LIMIT: usize = 64;
 const SCROLLBACK: usize = 256 << 10;
 /// Larger ones are a mistake; some programs allocate a screen of that size.
 const SIZE_LIMIT: u16 = 1000;
-/// Names are shown in lists.
-const NAME_LIMIT: usize = 256;
+/// They are shown in lists.
+const TAG_LIMIT: usize = 256;
 /// How long the last words of a program are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 /// How long a shell may take to end after it was hung up.
@@ -47,7 +47,6 @@ pub struct Terminals {
 /// One terminal.
 pub struct Terminal {
     id: u64,
-    name: Option<String>,
     pid: u32,
     argv: Vec<String>,
     started: SystemTime,
@@ -91,8 +90,8 @@ impl Terminals {
         }
         let program =
             self.place.find_program(&argv[0]).ok_or_else(|| Error::NotFound(format!("there is no program `{}`", argv[0])))?;
-        if request.name.as_ref().is_some_and(|name| name.len() > NAME_LIMIT) {
-            return Err(Error::Invalid(format!("a terminal's name is at most {NAME_LIMIT} bytes long")));
+        if request.tag.as_ref().is_some_and(|tag| tag.len() > TAG_LIMIT) {
+            return Err(Error::Invalid(format!("a terminal's tag is at most {TAG_LIMIT} bytes long")));
         }
         let (cols, rows) = checked_size(request.cols.unwrap_or(80), request.rows.unwrap_or(24))?;
 
@@ -126,7 +125,6 @@ impl Terminals {
         let (reading, writing) = pty.into_split();
         let terminal = Arc::new(Terminal {
             id: self.next.fetch_add(1, Ordering::Relaxed) + 1,
-            name: request.name,
             pid: child.id().unwrap_or_default(),
             argv,
             started: SystemTime::now(),
@@ -199,7 +197,6 @@ impl Terminal {
         let size = self.size.load(Ordering::Relaxed);
         TerminalInfo {
             id: self.id,
-            name: self.name.clone(),
             pid: self.pid,
             argv: self.argv.clone(),
             cols: (size >> 16) as u16,

@@ -16,8 +16,9 @@ use crate::pools::Pools;
 use crate::store::{Audit, Record, Spend, Store};
 use crate::telemetry;
 use crate::view::View;
-use hotdesk_api::desk::{Event, State};
-use hotdesk_provider::Provider;
+use hotdesk_api::action::Size;
+use hotdesk_api::desk::{Event, Resources, State};
+use hotdesk_provider::{Provider, Wishes};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -100,6 +101,23 @@ impl Note {
 }
 
 impl Engine {
+    /// What a desk may use if nobody says so: the fleet's own setting, where it was set, or what the template asks for.
+    pub(crate) fn default_resources(&self, provider: &str, template: &str) -> Resources {
+        if self.config.resources != Resources::default() {
+            return self.config.resources;
+        }
+        self.providers.wishes(provider, template).resources.unwrap_or_default()
+    }
+
+    /// The screen if nobody says so, in the same order.
+    pub(crate) fn default_screen(&self, provider: &str, template: &str) -> Size {
+        let general = Config::default().screen;
+        if self.config.screen != general {
+            return self.config.screen;
+        }
+        self.providers.wishes(provider, template).screen.unwrap_or(general)
+    }
+
     /// Work in the background; ends with the fleet.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let killed = self.killed.clone();
@@ -324,6 +342,8 @@ pub(crate) struct Providers {
     away: RwLock<HashMap<String, String>>,
     /// (provider, template) that were found good, and when.
     prepared: Mutex<HashMap<(String, String), tokio::time::Instant>>,
+    /// What the template asks for, by (provider, template), and when that was read.
+    wishes: Mutex<HashMap<(String, String), (tokio::time::Instant, Wishes)>>,
 }
 
 /// How long a template that was found good is taken to be good still.
@@ -333,7 +353,7 @@ impl Providers {
     pub(crate) fn new(providers: Vec<Arc<dyn Provider>>) -> Self {
         let first = providers.first().map(|p| p.name().to_owned());
         let all = providers.into_iter().map(|p| (p.name().to_owned(), p)).collect();
-        Self { all, first, away: RwLock::default(), prepared: Mutex::default() }
+        Self { all, first, away: RwLock::default(), prepared: Mutex::default(), wishes: Mutex::default() }
     }
 
     /// By name, or the fleet's first.
@@ -345,6 +365,17 @@ impl Providers {
             let known = self.all.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             Error::Invalid(format!("there is no provider {name} in this fleet; there are: {known}"))
         })
+    }
+
+    /// Whether a provider's desks live on this machine.
+    pub(crate) fn is_here(&self, name: &str) -> bool {
+        self.all.get(name).is_none_or(|provider| provider.is_here())
+    }
+
+    /// Returns when one of them has news.
+    pub(crate) async fn changed(&self) {
+        let all = self.all.values().map(|provider| provider.changed());
+        futures_util::future::select_all(all.chain([Box::pin(std::future::pending()) as _])).await;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Arc<dyn Provider>)> {
@@ -377,5 +408,14 @@ impl Providers {
     pub(crate) fn set_prepared(&self, provider: &str, template: &str) {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         prepared.insert((provider.into(), template.into()), tokio::time::Instant::now());
+    }
+
+    fn wishes(&self, provider: &str, template: &str) -> Wishes {
+        let Some(place) = self.all.get(provider) else { return Wishes::default() };
+        let mut known = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names come from outside: those of the last half minute are enough to know.
+        known.retain(|_, (at, _)| at.elapsed() < PREPARED);
+        let fresh = || (tokio::time::Instant::now(), place.wishes(template));
+        known.entry((provider.to_owned(), template.to_owned())).or_insert_with(fresh).1
     }
 }

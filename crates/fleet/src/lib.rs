@@ -33,7 +33,7 @@ mod fleet;
 mod view;
 mod volumes;
 
-pub use config::Config;
+pub use config::{Config, Price};
 pub use error::{Error, Result};
 pub use fleet::{Filter, Fleet, Options, Who};
 

@@ -55,6 +55,17 @@ pub(crate) struct Wanted {
     pub(crate) disk_mib: u64,
 }
 
+impl Wanted {
+    /// What a desk takes at a provider that is elsewhere is not taken from this machine.
+    pub(crate) fn at(mut self, provider: &dyn hotdesk_provider::Provider) -> Self {
+        if !provider.is_here() {
+            self.cpu_and_memory = None;
+            self.disk_mib = 0;
+        }
+        self
+    }
+}
+
 pub(crate) struct Admission {
     ledger: Mutex<Ledger>,
     news: Notify,
@@ -259,7 +270,7 @@ impl Engine {
 
     fn fits(&self, ledger: &Ledger, wanted: &Wanted) -> Result<()> {
         let mut sum = Sum::default();
-        self.view.for_each(|_, record| sum.add_record(record, wanted));
+        self.view.for_each(|_, record| sum.add_record(record, wanted, self.providers.is_here(&record.provider)));
         for reserved in ledger.reserved.values() {
             sum.add(reserved, wanted);
         }
@@ -336,11 +347,11 @@ impl Engine {
         Duration::from_millis(u64::try_from(soonest).unwrap_or(0)).clamp(SOONEST, LATEST)
     }
 
-    /// CPU and memory promised now.
+    /// CPU and memory of this machine that are promised now.
     pub(crate) fn promised(&self) -> (f32, u64) {
         let mut sum = (0.0, 0);
         self.view.for_each(|_, record| {
-            if state::is_up(record.state) {
+            if state::is_up(record.state) && self.providers.is_here(&record.provider) {
                 sum.0 += record.spec.resources.cpus;
                 sum.1 += record.spec.resources.memory_mib;
             }
@@ -366,17 +377,17 @@ struct Sum {
 }
 
 impl Sum {
-    fn add_record(&mut self, record: &Record, wanted: &Wanted) {
+    fn add_record(&mut self, record: &Record, wanted: &Wanted, here: bool) {
         // A desk that is going has lost its claims: whoever deletes one may make the next at once.
         let counted = record.pool.is_none() && !matches!(record.state, State::Deleting | State::Deleted);
         if counted {
             self.count(&record.project, &record.key, wanted);
         }
-        if state::is_up(record.state) {
+        if here && state::is_up(record.state) {
             self.cpus += record.spec.resources.cpus;
             self.memory_mib += record.spec.resources.memory_mib;
         }
-        if state::has_files(record.state) {
+        if here && state::has_files(record.state) {
             self.disk_mib += record.spec.resources.disk_mib;
         }
     }

@@ -127,9 +127,9 @@ impl Engine {
         let spec = self.pools.lock().get(template).map(|p| p.spec.clone())?;
         let same_provider = self.providers.choose(spec.provider.as_deref()).is_ok_and(|p| p.name() == provider);
         let plain = same_provider
-            && self.resources_of(request) == self.pool_resources(&spec)
+            && self.resources_of(request.resources, provider, template) == self.pool_resources(&spec)
             && request.env.is_empty()
-            && request.screen.is_none_or(|s| s == self.config.screen)
+            && request.screen.is_none_or(|s| s == self.default_screen(provider, template))
             && request.vnc_password.is_none()
             && request.volumes.is_empty()
             && request.network.is_none_or(|n| n == network);
@@ -145,7 +145,8 @@ impl Engine {
     }
 
     fn pool_resources(&self, spec: &PoolSpec) -> hotdesk_api::desk::Resources {
-        if spec.resources == hotdesk_api::desk::Resources::default() { self.config.resources } else { spec.resources }
+        let provider = self.providers.choose(spec.provider.as_deref()).map_or("", |p| p.name());
+        self.resources_of(spec.resources, provider, &spec.template)
     }
 
     /// All pools, as they are.
@@ -287,7 +288,7 @@ impl Engine {
             cpu_and_memory: Some(resources),
             disk_mib: resources.disk_mib,
         };
-        let place = match self.admit(wanted, Duration::ZERO).await {
+        let place = match self.admit(wanted.at(provider.as_ref()), Duration::ZERO).await {
             Ok(place) => place,
             Err(Error::Limit { reason, .. }) => {
                 tracing::debug!(template = spec.template, reason, "the pool stays smaller than it should be");

@@ -1,7 +1,7 @@
 //! Makes what is equal to what should be.
 //!
 //! The store says what should be, each provider what is. One orchestrator compares them: when the fleet opens, every ten seconds, and at once when a provider comes
-//! back. What is changed is changed by the same writes and the same drivers as any request, so a comparison that was outrun by a request does nothing.
+//! back or has news. What is changed is changed by the same writes and the same drivers as any request, so a comparison that was outrun by a request does nothing.
 //!
 //! | record | provider has | what is done |
 //! |---|---|---|
@@ -37,6 +37,8 @@ use tokio::time::Instant;
 const TICK: Duration = Duration::from_secs(10);
 /// While a provider is away it is asked more often.
 const AWAY_TICK: Duration = Duration::from_secs(2);
+/// After news from a provider, more of it is waited for.
+const TOGETHER: Duration = Duration::from_millis(300);
 const LEAD: Duration = Duration::from_secs(15);
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 const REMOVE_LIMIT: Duration = Duration::from_secs(60);
@@ -75,6 +77,8 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
         tokio::select! {
             () = engine.closing.cancelled() => return,
             () = engine.wanted.notified() => {}
+            // One that comes seldom comes alone: what happens to a node happens to all desks on it.
+            () = engine.providers.changed() => tokio::time::sleep(TOGETHER).await,
             () = tokio::time::sleep(pause) => {}
         }
     }

@@ -1,6 +1,6 @@
 //! What requests bring: JSON bodies and parameters, bounded and checked, each mistake a problem with its reason.
 
-use crate::limits::JSON_BODY;
+use crate::limits::{JSON_BODY, announces_more};
 use crate::refusal::{Refusal, Result};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
@@ -65,13 +65,17 @@ fn check_type(headers: &HeaderMap) -> Result<()> {
 }
 
 async fn read(body: axum::body::Body) -> Result<Bytes> {
+    let too_large = || {
+        let detail = format!("the body is larger than {} KiB", JSON_BODY >> 10);
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "Too large", detail)
+    };
+    if announces_more(&body, JSON_BODY) {
+        return Err(too_large());
+    }
     let limited = http_body_util::Limited::new(body, JSON_BODY);
     match http_body_util::BodyExt::collect(limited).await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(e) if e.is::<http_body_util::LengthLimitError>() => {
-            let detail = format!("the body is larger than {} KiB", JSON_BODY >> 10);
-            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "Too large", detail))
-        }
+        Err(e) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Err(e) => Err(Refusal::invalid(format!("the body did not come whole: {e}"))),
     }
 }

@@ -1,7 +1,7 @@
 //! The way of every request: the key is found and taken out, who is it, may it ask so often; then the routes; then it is
 //! measured, written to the audit log, and told to the browser what its page may read.
 //!
-//! Closed by default: a path that is not named in [`OPEN`] needs a key, also one that does not exist.
+//! Closed by default: a path that is neither named in [`OPEN`] nor a file of the dashboard needs a key, also one that does not exist.
 
 use crate::app::App;
 use crate::class::{self, Class};
@@ -11,7 +11,7 @@ use crate::dialects::e2b;
 use crate::dialects::{computer, mcp};
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
-use crate::{dialects, limits, metrics, openapi, origin, proxy, telemetry, v1, vm};
+use crate::{dialects, limits, metrics, openapi, origin, page, proxy, telemetry, v1, vm};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -82,6 +82,7 @@ pub(crate) fn router(app: App) -> Router {
     let routes = routes
         .merge(mcp::router().layer(base))
         .merge(dialects::router())
+        .merge(page::router())
         .route("/v1/openapi.json", axum::routing::get(openapi::get));
     routes.fallback(refusal::no_such_path).with_state(app)
 }
@@ -195,8 +196,9 @@ async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class
     if !class.is_passed_on() && has_nul(&request.uri) {
         return Err(Refusal::invalid("the address holds a zero byte"));
     }
-    let open = OPEN.contains(&path) || (path == METRICS && app.config.open_metrics && peer.is_local());
-    let Some((secret, place)) = key.filter(|_| !OPEN.contains(&path)) else {
+    let for_all = OPEN.contains(&path) || page::owns(&request.method, path);
+    let open = for_all || (path == METRICS && app.config.open_metrics && peer.is_local());
+    let Some((secret, place)) = key.filter(|_| !for_all) else {
         if peer.machine {
             app.pages.check(headers, &request.method)?;
         }

@@ -6,6 +6,7 @@
 //!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
 //!           ├ vm         the four routes of `/vm`
 //!           ├ dialects   other people's words: Daytona's and E2B's SDKs, computer-use models, MCP
+//!           ├ page       the dashboard's files
 //!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
@@ -35,6 +36,7 @@ mod entrance;
 mod limits;
 mod metrics;
 mod origin;
+mod page;
 mod proxy;
 mod rates;
 mod refusal;

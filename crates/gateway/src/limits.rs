@@ -46,6 +46,11 @@ pub(crate) fn connections(wanted: usize) -> usize {
 /// How much of a refused body is read and thrown away.
 const DISCARD_BYTES: u64 = 64 << 20;
 
+/// Whether a body says that it is too large, so that nobody has to wait for it.
+pub(crate) fn announces_more(body: &Body, limit: usize) -> bool {
+    usize::try_from(body.size_hint().lower()).map_or(true, |announced| announced > limit)
+}
+
 /// What became of a body.
 #[derive(Clone, Default)]
 pub(crate) struct Fate(Arc<FateInner>);

@@ -27,7 +27,7 @@ use crate::app::App;
 use crate::entrance::Caller;
 use crate::refusal::{Refusal, Result};
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::desk::State;
 use hotdesk_fleet::Error;
@@ -37,6 +37,8 @@ pub(crate) use target::{Target, decoded, is_keepers};
 
 /// How long to wait before asking a desk again that is on its way.
 const SOON: Duration = Duration::from_secs(1);
+/// A header of requests that do not count as work on the desk.
+const GLANCE: &str = "x-hotdesk-glance";
 
 /// A request on its way to a desk.
 pub(crate) struct Passage {
@@ -57,7 +59,7 @@ pub(crate) async fn pass(app: &App, caller: &Caller, desk: &str, target: Target,
 }
 
 async fn attempt(app: &App, caller: &Caller, desk: &str, target: Target, request: Request) -> Result<Response> {
-    let door = door(app, caller, desk).await?;
+    let door = door(app, caller, desk, is_glance(&request)).await?;
     let passage = Passage { app: app.clone(), caller: caller.clone(), desk: desk.to_owned(), door, target };
     match wanted_upgrade(&request) {
         Some(protocol) => tunnel::open(passage, request, &protocol).await,
@@ -65,9 +67,14 @@ async fn attempt(app: &App, caller: &Caller, desk: &str, target: Target, request
     }
 }
 
+/// Whether somebody only looks, and says that it is no work: a wall of desks keeps none of them awake.
+fn is_glance(request: &Request) -> bool {
+    request.method() == Method::GET && request.headers().contains_key(GLANCE) && wanted_upgrade(request).is_none()
+}
+
 /// Whether something listens on a port of a desk.
 pub(crate) async fn listens(app: &App, caller: &Caller, desk: &str, port: u16) -> bool {
-    let Ok(door) = door(app, caller, desk).await else { return false };
+    let Ok(door) = door(app, caller, desk, false).await else { return false };
     let way = pool::Way { address: door.address.clone(), port: Some(port) };
     match pool::connect(&door, &way).await {
         Ok(sender) => {
@@ -79,8 +86,12 @@ pub(crate) async fn listens(app: &App, caller: &Caller, desk: &str, port: u16) -
 }
 
 /// The door to a desk, or its state and what to do.
-async fn door(app: &App, caller: &Caller, desk: &str) -> Result<Door> {
-    match app.fleet.door(&caller.who, desk).await {
+async fn door(app: &App, caller: &Caller, desk: &str, glance: bool) -> Result<Door> {
+    let found = match glance {
+        true => app.fleet.glance(&caller.who, desk).await,
+        false => app.fleet.door(&caller.who, desk).await,
+    };
+    match found {
         Ok(door) => Ok(door),
         Err(error @ (Error::Conflict(_) | Error::Timeout { .. })) => {
             Err(closed(app, caller, desk).await.unwrap_or_else(|| Refusal::from(error)))

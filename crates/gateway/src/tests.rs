@@ -8,6 +8,7 @@ mod desk;
 mod edges;
 mod events;
 mod overhead;
+mod page;
 mod passing;
 mod ports;
 mod provider;

@@ -20,7 +20,7 @@ mod network;
 mod save;
 mod tree;
 
-use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
+use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage, Wishes};
 use async_trait::async_trait;
 use bollard::models::{ContainerSummaryStateEnum, SystemInfo};
 use engine::{Engine, ORDINARY, STARTING};
@@ -84,6 +84,10 @@ impl Provider for Docker {
 
     async fn check(&self) -> Vec<Check> {
         health::check(self).await
+    }
+
+    fn wishes(&self, template: &str) -> Wishes {
+        Wishes::of(&self.context.images, template)
     }
 
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {

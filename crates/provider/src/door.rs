@@ -1,7 +1,14 @@
 //! The way into a desk: its server's address and the secret that opens it.
 
+mod web;
+
+pub use web::{Hidden, Web};
+pub(crate) use web::{is_loopback, tls_config};
+
 use crate::{Error, Result};
 use hotdesk_api::activity::Activity;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -26,13 +33,26 @@ pub(crate) const OWN_NAME: &str = "server.sock";
 const SAVING: Duration = Duration::from_secs(30);
 /// Pauses between two looks at a desk that starts: it takes 150 ms, so a look each few is worth it.
 const LOOK: Duration = Duration::from_millis(4);
+/// The same for a desk behind a vendor's edge, which counts requests and takes longer anyway.
+const FAR_LOOK: Duration = Duration::from_millis(250);
+/// Where the desk's server takes its token from when `Authorization` is read by somebody on the way.
+const TOKEN: HeaderName = HeaderName::from_static("x-hotdesk-token");
+/// Who asked is told to desks of ours; an edge takes these for its own.
+const FORWARDED: [&str; 6] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-real-ip"];
 
 /// Where a running desk's server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Address {
-    Unix { path: PathBuf },
-    Tcp { addr: SocketAddr },
+    Unix {
+        path: PathBuf,
+    },
+    Tcp {
+        addr: SocketAddr,
+    },
+    /// Behind a vendor's edge.
+    Web(Web),
 }
 
 /// An address and what opens it.
@@ -82,8 +102,43 @@ impl Door {
             if Instant::now() > end {
                 return Err(Error::NotReady(format!("after {} s it was still at: {last}", limit.as_secs())));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(if matches!(self.address, Address::Web(_)) { FAR_LOOK } else { LOOK }).await;
         }
+    }
+
+    /// Puts on a request to the desk's own server what opens it, and takes off what would not get through.
+    pub fn dress(&self, headers: &mut HeaderMap) {
+        let hide = |headers: &mut HeaderMap, name: HeaderName, text: &str| {
+            if let Ok(mut value) = HeaderValue::from_str(text) {
+                value.set_sensitive(true);
+                headers.insert(name, value);
+            }
+        };
+        let Address::Web(web) = &self.address else {
+            headers.insert(HOST, HeaderValue::from_static("desk"));
+            hide(headers, AUTHORIZATION, &format!("Bearer {}", self.secret));
+            return;
+        };
+        for name in FORWARDED {
+            headers.remove(name);
+        }
+        // Edges take it for a key to themselves.
+        headers.remove(AUTHORIZATION);
+        if let Ok(host) = HeaderValue::try_from(web.authority()) {
+            headers.insert(HOST, host);
+        }
+        hide(headers, TOKEN, &self.secret);
+        for (name, Hidden(value)) in &web.headers {
+            if let Ok(name) = HeaderName::try_from(name.as_str()) {
+                hide(headers, name, value);
+            }
+        }
+    }
+
+    /// Whether an answer to a request that was [dressed](Self::dress) is not the desk's: its server knows the token, and sends nobody elsewhere.
+    pub fn is_stranger(&self, status: StatusCode) -> bool {
+        let edge = [StatusCode::FOUND, StatusCode::TEMPORARY_REDIRECT, StatusCode::BAD_GATEWAY];
+        status == StatusCode::UNAUTHORIZED || (matches!(self.address, Address::Web(_)) && edge.contains(&status))
     }
 
     pub async fn health(&self) -> Result<Health> {
@@ -95,23 +150,34 @@ impl Door {
         self.get("/v1/activity").await
     }
 
+    /// Whether the desk there takes this secret; none if there is no desk to tell.
+    pub async fn opens(&self) -> Option<bool> {
+        match self.ask("/v1/activity").await.ok()?.0 {
+            StatusCode::OK => Some(true),
+            StatusCode::UNAUTHORIZED => Some(false),
+            _ => None,
+        }
+    }
+
     /// One small answer as JSON, whatever its status.
     async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let (_, body) = self.ask(path).await?;
+        serde_json::from_slice(&body).map_err(|e| Error::Failed(format!("the desk did not answer {path}: {e}")))
+    }
+
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes)> {
         let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk did not answer {path}: {e}"));
         let ask = async {
             let stream = self.address.connect().await.map_err(|e| failed(&e))?;
             let (mut sender, connection) =
                 hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
-            let connection = tokio::spawn(connection);
-            let request = Request::get(path)
-                .header("host", "desk")
-                .header("authorization", format!("Bearer {}", self.secret))
-                .body(Empty::<Bytes>::new())
-                .map_err(|e| failed(&e))?;
+            let _connection = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(connection));
+            let mut request = Request::get(path).body(Empty::<Bytes>::new()).map_err(|e| failed(&e))?;
+            self.dress(request.headers_mut());
             let answer = sender.send_request(request).await.map_err(|e| failed(&e))?;
+            let status = answer.status();
             let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.map_err(|e| failed(&e))?.to_bytes();
-            connection.abort();
-            serde_json::from_slice(&body).map_err(|e| failed(&e))
+            Ok((status, body))
         };
         tokio::time::timeout(Duration::from_secs(5), ask).await.map_err(|_| failed(&"no answer in 5 s"))?
     }
@@ -126,6 +192,10 @@ impl Address {
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
+            Self::Web(web) => web.connect().await.map(|connection| match connection {
+                web::Connection::Plain(stream) => Stream::Tcp(stream),
+                web::Connection::Secure(stream) => Stream::Tls(stream),
+            }),
         }
     }
 }
@@ -156,6 +226,7 @@ async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
 pub enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
 impl AsyncRead for Stream {
@@ -163,6 +234,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Unix(s) => Pin::new(s).poll_read(cx, buffer),
             Self::Tcp(s) => Pin::new(s).poll_read(cx, buffer),
+            Self::Tls(s) => Pin::new(s).poll_read(cx, buffer),
         }
     }
 }
@@ -172,6 +244,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Unix(s) => Pin::new(s).poll_write(cx, data),
             Self::Tcp(s) => Pin::new(s).poll_write(cx, data),
+            Self::Tls(s) => Pin::new(s).poll_write(cx, data),
         }
     }
 
@@ -179,6 +252,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Unix(s) => Pin::new(s).poll_flush(cx),
             Self::Tcp(s) => Pin::new(s).poll_flush(cx),
+            Self::Tls(s) => Pin::new(s).poll_flush(cx),
         }
     }
 
@@ -186,6 +260,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Unix(s) => Pin::new(s).poll_shutdown(cx),
             Self::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+            Self::Tls(s) => Pin::new(s).poll_shutdown(cx),
         }
     }
 }
@@ -193,6 +268,37 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_dressed_for_their_way() {
+        let door = |address| Door { address, secret: "s".into() };
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-host", HeaderValue::from_static("h"));
+        let mut near = headers.clone();
+        let local = door(Address::Tcp { addr: ([127, 0, 0, 1], 1).into() });
+        local.dress(&mut near);
+        assert_eq!((&near[HOST], &near[AUTHORIZATION], near.len()), (&"desk".parse().unwrap(), &"Bearer s".parse().unwrap(), 3));
+        let web = Web::of("https://5000-a.example", None, [("X-Edge".into(), "e".into())]).unwrap();
+        let far = door(Address::Web(web));
+        far.dress(&mut headers);
+        assert_eq!(
+            (&headers[HOST], &headers[TOKEN], &headers["x-edge"]),
+            (&"5000-a.example".parse().unwrap(), &"s".parse().unwrap(), &"e".parse().unwrap())
+        );
+        assert_eq!(headers.len(), 3, "{headers:?}");
+        assert!(headers["x-edge"].is_sensitive());
+        assert!(far.is_stranger(StatusCode::TEMPORARY_REDIRECT) && !local.is_stranger(StatusCode::BAD_GATEWAY));
+    }
+
+    #[test]
+    fn addresses_are_written_and_read() {
+        let web = Web::of("https://5000-a.example", None, [("x-edge".into(), "e".into())]).unwrap();
+        let tcp = Address::Tcp { addr: ([127, 0, 0, 1], 1).into() };
+        for address in [Address::Web(web), tcp] {
+            let text = serde_json::to_string(&address).unwrap();
+            assert_eq!(serde_json::from_str::<Address>(&text).unwrap(), address, "{text}");
+        }
+    }
 
     #[tokio::test]
     async fn only_a_socket_is_a_desk() {

@@ -4,9 +4,14 @@
 //! should be, [`Provider::list`] what is. Every call can be repeated with the same id and has the effect of
 //! one call, because the fleet may die between a call and the note that it was made.
 
+pub mod cloud;
+pub mod daytona;
 pub mod docker;
 pub mod door;
+pub mod e2b;
 pub mod error;
+pub mod gce;
+pub mod kubernetes;
 pub mod local;
 pub mod qemu;
 
@@ -88,6 +93,23 @@ pub struct Placed {
     pub handle: serde_json::Value,
 }
 
+/// What a template asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Wishes {
+    pub resources: Option<Resources>,
+    pub screen: Option<Size>,
+}
+
+impl Wishes {
+    /// Those of a template of the library; a name that it does not know has none.
+    #[must_use]
+    pub fn of(images: &hotdesk_image::Library, template: &str) -> Self {
+        let Ok(template) = images.template(template) else { return Self::default() };
+        let screen = template.screen.map(|screen| Size { width: screen.width, height: screen.height });
+        Self { resources: template.resources, screen }
+    }
+}
+
 /// What a provider finds when it looks: a desk of ours, running or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -136,11 +158,33 @@ impl Progress {
 pub trait Provider: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
+    /// Whether desks take CPU, memory and disk of the machine that we run on. Where they do not, the provider itself says when it is
+    /// full, and bounds how many are started at once.
+    fn is_here(&self) -> bool {
+        true
+    }
+
+    /// Whether a stopped desk has its files still. Where it has not, desks are not stopped: not by request, and not for being idle.
+    fn keeps_files(&self) -> bool {
+        true
+    }
+
+    /// Returns when something happened that the fleet should look at, such as the end of a desk. A provider that is not told of such
+    /// things never returns: the fleet looks by itself every few seconds.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
+
     /// What works here. Cheap: probed once, remembered.
     async fn capabilities(&self) -> Capabilities;
 
     /// What works here and what would fix the rest, for people.
     async fn check(&self) -> Vec<Check>;
+
+    /// What the template asks for where neither the request nor the fleet's settings say anything.
+    fn wishes(&self, _template: &str) -> Wishes {
+        Wishes::default()
+    }
 
     /// Whether the template can be used, and what is missing; called before anything is spent.
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()>;

@@ -26,7 +26,7 @@ pub mod sandbox;
 mod shifted;
 mod tree;
 
-use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
+use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage, Wishes};
 use async_trait::async_trait;
 pub(crate) use desk::image_error;
 use directory::Directory;
@@ -118,6 +118,10 @@ impl Provider for Local {
         let mut checks = self.inner.ability.checks();
         checks.push(criu::check_line(&self.inner.criu().await));
         checks
+    }
+
+    fn wishes(&self, template: &str) -> Wishes {
+        Wishes::of(&self.inner.context.images, template)
     }
 
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {

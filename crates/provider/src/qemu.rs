@@ -37,7 +37,7 @@ mod vm;
 use crate::local::cgroup::Trees;
 use crate::local::check_name;
 use crate::local::lock::Locks;
-use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage};
+use crate::{Check, Context, DeskSpec, Error, Found, Placed, Progress, Provider, Result, Usage, Wishes};
 use async_trait::async_trait;
 pub use disks::{Disk, open as open_disk};
 use hotdesk_api::fleet::Capabilities;
@@ -164,6 +164,10 @@ impl Provider for Qemu {
 
     async fn check(&self) -> Vec<Check> {
         self.inner.check().await
+    }
+
+    fn wishes(&self, template: &str) -> Wishes {
+        Wishes::of(&self.inner.context.images, template)
     }
 
     async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {

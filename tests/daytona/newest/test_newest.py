@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
+import queue
+import struct
 
 import httpx
 import pytest
-from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, DaytonaError
+from daytona import CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, DaytonaError, PtySize, ScreenshotOptions, ScreenshotRegion
 from daytona.common.errors import DaytonaNotFoundError
+from support import supports
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,7 @@ def test_a_session_and_a_file(sandbox):
     assert sandbox.fs.download_file("wörter/ä.txt") == "grüße".encode()
 
 
+@supports("files", "200 MB streamed both ways")
 def test_two_hundred_megabytes_are_streamed(sandbox, tmp_path):
     path = tmp_path / "large"
     with open(path, "wb") as file:
@@ -40,16 +45,33 @@ def test_two_hundred_megabytes_are_streamed(sandbox, tmp_path):
     assert digest(path) == digest(tmp_path / "back")
 
 
+@supports("computer use", "screenshots (whole, a region, compressed), mouse, keyboard, windows; the screen's size from `VNC_RESOLUTION`")
 def test_screen_and_keyboard(sandbox):
     use = sandbox.computer_use
     assert use.start().message
     info = use.display.get_info().displays[0]
     assert (info.width, info.height) == (1024, 768)
     assert use.mouse.move(10, 20).x == 10
+    place = use.mouse.get_position()
+    assert (place.x, place.y) == (10, 20)
+    use.mouse.click(300, 300)
+    use.mouse.drag(300, 300, 310, 320)
+    use.mouse.scroll(300, 300, "down", 2)
+    use.keyboard.type("text")
+    use.keyboard.hotkey("ctrl+a")
+    shots = use.screenshot
+    whole = base64.b64decode(shots.take_full_screen().screenshot)
+    assert whole.startswith(b"\x89PNG") and struct.unpack(">II", whole[16:24]) == (1024, 768)
+    region = base64.b64decode(shots.take_region(ScreenshotRegion(x=10, y=10, width=200, height=100)).screenshot)
+    assert struct.unpack(">II", region[16:24]) == (200, 100)
+    small = shots.take_compressed(ScreenshotOptions(fmt="jpeg", quality=60, scale=0.5))
+    assert base64.b64decode(small.screenshot).startswith(b"\xff\xd8")
+    assert use.display.get_windows().windows is not None
     with pytest.raises(DaytonaError):
         use.keyboard.press("no-such-key")
 
 
+@supports("computer use", "recordings of the screen: start, stop, list, download, delete")
 def test_recording(sandbox, tmp_path):
     use = sandbox.computer_use
     film = use.recording.start("a-film")
@@ -64,12 +86,7 @@ def test_recording(sandbox, tmp_path):
         use.recording.get(film.id)
 
 
-def test_an_image_that_nobody_knows(client):
-    with pytest.raises(DaytonaError) as caught:
-        client.create(CreateSandboxFromImageParams(image="nobody/knows:1"))
-    assert "nobody/knows:1" in str(caught.value) and "[images]" in str(caught.value)
-
-
+@supports("keys", "a key of a project sees that project's sandboxes alone")
 def test_a_key_of_another_project_sees_nothing(client, sandbox, url, key):
     base = os.environ["HOTDESK_URL"]
     made = httpx.post(f"{base}/v1/keys", headers={"Authorization": f"Bearer {key}"}, json={"name": "other", "scope": {"kind": "project", "project": "other"}}, trust_env=False).json()
@@ -87,9 +104,50 @@ def test_a_key_of_another_project_sees_nothing(client, sandbox, url, key):
     assert httpx.get(link.url, headers={"Authorization": f"Bearer {made['secret']}"}, trust_env=False).status_code in (401, 404)
 
 
-def test_a_thousand_short_commands_at_once(sandbox):
-    from concurrent.futures import ThreadPoolExecutor
+@supports("terminal", "`create_pty_session`, input, size, list, resize, exit code, kill")
+def test_terminal(sandbox):
+    shown = bytearray()
+    terminal = opened(sandbox, "work", cwd="/tmp", envs={"WORD": "w"}, pty_size=PtySize(rows=31, cols=97))
+    terminal.send_input("stty size; echo $PWD $WORD; exit 3\n")
+    ended = terminal.wait(on_data=shown.extend)
+    assert ended.exit_code == 3 and b"31 97" in shown and b"/tmp w" in shown
+    opened(sandbox, "other", pty_size=PtySize(rows=24, cols=80))
+    assert sandbox.process.resize_pty_session("other", PtySize(rows=30, cols=100)).cols == 100
+    assert "other" in [one.id for one in sandbox.process.list_pty_sessions() if one.active]
+    sandbox.process.kill_pty_session("other")
+    assert "other" not in [one.id for one in sandbox.process.list_pty_sessions() if one.active]
 
-    with ThreadPoolExecutor(50) as pool:
-        said = list(pool.map(lambda n: sandbox.process.exec(f"echo {n}").result.strip(), range(1000)))
-    assert said == [str(n) for n in range(1000)]
+
+def opened(sandbox, name: str, **more):
+    """This release gives up if the first message takes more than 0.1 s, which on a busy machine is its own doing."""
+    for last in (False, False, False, False, True):
+        try:
+            return sandbox.process.create_pty_session(name, **more)
+        except DaytonaError as problem:
+            if last or not isinstance(problem.__cause__, queue.Empty):
+                raise
+            sandbox.process.kill_pty_session(name)
+
+
+@supports("previews", "signed links with an end, and taken back")
+def test_signed_links(sandbox):
+    link = sandbox.create_signed_preview_url(5000, 60)
+    shot = lambda: httpx.get(link.url + "/screenshot", trust_env=False)  # noqa: E731
+    assert shot().content.startswith(b"\x89PNG"), "port 5000 is the desk's own server where no program listens"
+    sandbox.expire_signed_preview_url(5000, link.token)
+    assert shot().status_code in (401, 404)
+
+
+@supports("snapshots", "of a sandbox, with its files; fork")
+def test_snapshot_of_a_sandbox(client, sandbox, tag):
+    name = tag("saved")
+    sandbox.fs.upload_file(b"saved", "/home/user/saved.txt")
+    sandbox.create_snapshot(name)
+    copies = [client.create(CreateSandboxFromSnapshotParams(snapshot=name)), sandbox.fork()]
+    try:
+        for copy in copies:
+            assert copy.id != sandbox.id and copy.fs.download_file("/home/user/saved.txt") == b"saved"
+    finally:
+        for copy in copies:
+            client.delete(copy, wait=True)
+        client.snapshot.delete(client.snapshot.get(name))

@@ -7,6 +7,7 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 from daytona import CreateSandboxFromSnapshotParams, CreateSnapshotParams, Daytona, DaytonaConfig, Image, Resources, VolumeMount
+from support import supports
 
 
 @pytest.fixture
@@ -14,6 +15,7 @@ def client(url, key):
     return Daytona(DaytonaConfig(api_key=key, api_url=url, target="us"))
 
 
+@supports("scripts for OSWorld", "a snapshot, a volume at `/vm`, and `/screenshot` asked for with the token as bearer")
 def test_snapshot_volume_and_screenshot(client, tag, until):
     snapshot = client.snapshot.create(
         CreateSnapshotParams(name=tag("osworld"), image=Image.base("debian:12.9"), resources=Resources(cpu=1, memory=2, disk=5)),

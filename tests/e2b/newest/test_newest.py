@@ -3,18 +3,18 @@
 import io
 import os
 import socket
-import struct
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import hostile
+import httpx
 import pytest
 from common import *  # noqa: F403 - its tests run here
-from e2b import RateLimitException
+from e2b import Sandbox
 from e2b_desktop import Sandbox as Desktop
 from PIL import Image
+from support import supports
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,7 @@ def desktop():
     sandbox.kill()
 
 
+@supports("desktop", "its size at create, screenshots, mouse, keyboard, screen size, cursor")
 def test_desktop(desktop):
     assert desktop.get_screen_size() == (1280, 720)
     picture = Image.open(io.BytesIO(bytes(desktop.screenshot())))
@@ -38,6 +39,7 @@ def test_desktop(desktop):
     desktop.press(["ctrl", "a"])
 
 
+@supports("desktop", "windows, programs, typing of any text")
 def test_typing_reaches_a_program(desktop):
     desktop.commands.run("xfce4-terminal --disable-server", background=True, timeout=0)
     for _ in range(120):
@@ -57,33 +59,63 @@ def test_typing_reaches_a_program(desktop):
     assert desktop.files.read("/tmp/typed") == "it's 42\n"
 
 
-def test_many_short_commands_at_once(box):
-    def one(number):
-        try:
-            return box.commands.run(f"echo {number}", timeout=120).stdout
-        except RateLimitException:
-            return "refused"
+@supports("desktop", "the picture stream: its page and its WebSocket through the fleet, with a key or without; `https` addresses need a domain")
+def test_stream(desktop):
+    desktop.stream.start(require_auth=True)
+    try:
+        assert desktop.stream.get_auth_key() in desktop.stream.get_url(auth_key=desktop.stream.get_auth_key())
+        place = {"E2b-Sandbox-Id": desktop.sandbox_id, "E2b-Sandbox-Port": "6080"}
+        page = httpx.get(os.environ["E2B_API_URL"] + "/vnc.html", headers=place, trust_env=False)
+        assert page.status_code == 200 and "noVNC" in page.text
+        with hostile.upgraded(os.environ["E2B_API_URL"] + "/websockify", place) as one:
+            assert one.recv(14, socket.MSG_WAITALL)[2:] == b"RFB 003.008\n"
+        with pytest.raises(RuntimeError):
+            desktop.stream.start()
+    finally:
+        desktop.stream.stop()
 
-    with ThreadPoolExecutor(50) as pool:
-        results = list(pool.map(one, range(300)))
-    assert [r for n, r in enumerate(results) if r not in (f"{n}\n", "refused")] == []
-    assert box.commands.list() == []
+
+@supports("ports", "of programs in the sandbox, by header; private ones with their token")
+def test_ports(new_sandbox):
+    sandbox = new_sandbox(network={"allow_public_traffic": False})
+    sandbox.commands.run("cd /etc && exec python3 -m http.server 3456", background=True, timeout=0)
+    place = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "3456"}
+    look = lambda **more: httpx.get(os.environ["E2B_API_URL"] + "/hostname", headers=place | more, trust_env=False)  # noqa: E731
+    token = {"e2b-traffic-access-token": sandbox.traffic_access_token}
+    for _ in range(100):
+        if look(**token).status_code == 200:
+            break
+        sandbox.commands.run("sleep 0.1")
+    assert look(**token).status_code == 200 and look().status_code == 403
 
 
-def test_frames_that_are_too_large_and_streams_that_stay_half_open(box):
-    address = urlsplit(os.environ["E2B_API_URL"])
-    headers = (
-        f"Host: {address.netloc}\r\nE2b-Sandbox-Id: {box.sandbox_id}\r\nE2b-Sandbox-Port: 49983\r\n"
-        f"X-Access-Token: {box._envd_access_token}\r\nContent-Type: application/connect+json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    head = f"POST /process.Process/Start HTTP/1.1\r\n{headers}".encode()
-    frame = struct.pack(">BI", 0, 0xFFFFFFF0)
-    with socket.create_connection((address.hostname, address.port)) as client:
-        client.sendall(head + b"%x\r\n" % len(frame) + frame + b"\r\n")
-        assert b" 429 " in client.recv(4096).split(b"\r\n")[0]
-    stuck = [socket.create_connection((address.hostname, address.port)) for _ in range(20)]
-    for client in stuck:
-        client.sendall(head + b"5\r\n\0\0\0\0\x10\r\n")
-    assert box.commands.run("echo fine").stdout == "fine\n"
-    for client in stuck:
-        client.close()
+@supports("metrics", "looked at when they are asked for, the last 120 remembered")
+def test_metrics(box):
+    [one, *_] = box.get_metrics()
+    assert one.mem_total > 0 and one.disk_total > 0 and one.cpu_count > 0
+
+
+@supports("snapshots", "create, list, sandboxes from them, delete, though sandboxes live that came from it")
+def test_snapshots(new_sandbox):
+    source = new_sandbox()
+    source.files.write("/home/user/state.txt", "then")
+    made = source.create_snapshot()
+    source.files.write("/home/user/state.txt", "now")
+    assert [one.snapshot_id for one in Sandbox.list_snapshots(sandbox_id=source.sandbox_id).next_items()] == [made.snapshot_id]
+    copy = new_sandbox(template=made.snapshot_id)
+    assert copy.files.read("/home/user/state.txt") == "then" and source.files.read("/home/user/state.txt") == "now"
+    assert Sandbox.delete_snapshot(made.snapshot_id) is True and Sandbox.delete_snapshot(made.snapshot_id) is False
+    assert Sandbox.list_snapshots(sandbox_id=source.sandbox_id).next_items() == []
+    copy.files.write("/home/user/state.txt", "the copy goes on")
+
+
+@supports("forks", "several at once, each with the files of that moment")
+def test_forks(new_sandbox):
+    source = new_sandbox()
+    source.files.write("/home/user/state.txt", "then")
+    children = source.fork(count=2, timeout=60)
+    try:
+        assert [child.files.read("/home/user/state.txt") for child in children] == ["then", "then"]
+    finally:
+        for child in children:
+            child.kill()

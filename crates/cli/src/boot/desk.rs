@@ -1,7 +1,7 @@
 //! The desk as a child of process 1.
 
 use super::network::Network;
-use super::{End, Settings, say};
+use super::{End, Settings, metadata, say};
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -18,6 +18,8 @@ const NOTIFY: &str = "/run/hotdesk/notify";
 const TOKEN: &str = "/run/hotdesk/token";
 /// QEMU's `-fw_cfg name=opt/hotdesk/settings,…`: the desk's settings, as TOML.
 const OWN_SETTINGS: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/hotdesk/settings/raw";
+/// The same as an attribute of a machine of Google's.
+const OWN_SETTINGS_ATTRIBUTE: &str = "hotdesk-settings";
 const LARGEST_SETTINGS: usize = 1 << 20;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/games";
 /// A desk that shall end gets so long.
@@ -116,7 +118,8 @@ fn become_user(command: &mut Command, settings: &Settings) {
 
 /// The settings of this one desk, from whoever started the machine; they take the place of those on the disk.
 pub(super) fn own_settings(uid: u32) -> Option<std::path::PathBuf> {
-    let text = std::fs::read(OWN_SETTINGS).ok().filter(|text| !text.is_empty() && text.len() <= LARGEST_SETTINGS)?;
+    let text = std::fs::read(OWN_SETTINGS).ok().or_else(|| metadata::attribute(OWN_SETTINGS_ATTRIBUTE).map(String::into_bytes));
+    let text = text.filter(|text| !text.is_empty() && text.len() <= LARGEST_SETTINGS)?;
     let path = std::path::PathBuf::from("/run/hotdesk/own.toml");
     let _ = std::fs::remove_file(&path);
     let file = std::fs::File::options().create_new(true).write(true).mode(0o400).open(&path).ok()?;

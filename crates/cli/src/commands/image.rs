@@ -1,4 +1,6 @@
-//! `hotdesk image`: images that run a virtual machine, and images on disk.
+//! `hotdesk image`: images that run a virtual machine, images on disk, images at a cloud.
+
+mod publish;
 
 use super::template::oci::{self, PackArgs, RegistryArgs};
 use super::template::{Building, Place, library, told};
@@ -16,6 +18,11 @@ pub(crate) enum ImageCommand {
     Vm(VmArgs),
     /// Push an image that is an OCI layout on disk
     Push(PushArgs),
+    /// Make a template's golden disk the newest image of its family at Google
+    ///
+    /// Builds the disk, uploads it to a bucket, imports it, and removes old versions. Whatever is done already is not done
+    /// again. Project and bucket are those of [gce] in the fleet's settings unless they are said here.
+    Publish(publish::PublishArgs),
 }
 
 #[derive(Debug, Args)]
@@ -69,6 +76,7 @@ pub(crate) fn run(command: ImageCommand) -> Exit {
     reach::run(async move {
         match command {
             ImageCommand::Vm(args) => vm(args).await,
+            ImageCommand::Publish(args) => publish::run(args).await,
             ImageCommand::Push(args) => {
                 let image = Image::open(&args.layout).map_err(|e| told(&e))?;
                 let pushed = oci::send(&image, &args.to, &args.registry, args.json).await?;

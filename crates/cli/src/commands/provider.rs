@@ -1,5 +1,7 @@
 //! `hotdesk provider`: where desks can live, and what each place can do.
 
+mod check;
+
 use crate::exit::Exit;
 use crate::out::{self, Rows};
 use crate::reach::{self, Reach};
@@ -9,6 +11,11 @@ use clap::{Args, Subcommand};
 pub(crate) enum ProviderCommand {
     /// List providers and what they can do
     Ls(LsArgs),
+    /// Try a provider with a desk of its own, step by step, and leave nothing behind
+    ///
+    /// Makes a desk, looks at it, stops, starts, saves, resets and removes it, with the key and the settings that `hotdesk serve`
+    /// would use. At a vendor this costs money: minutes of one desk. Ctrl-C removes what was made.
+    Check(check::CheckArgs),
 }
 
 #[derive(Debug, Args)]
@@ -22,7 +29,13 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(command: ProviderCommand) -> Exit {
-    let ProviderCommand::Ls(args) = command;
+    match command {
+        ProviderCommand::Ls(args) => list(args),
+        ProviderCommand::Check(args) => reach::run(check::run(args)),
+    }
+}
+
+fn list(args: LsArgs) -> Exit {
     reach::run(async move {
         let providers = args.reach.client()?.fleet().await?.providers;
         if args.json {

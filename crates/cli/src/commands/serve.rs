@@ -4,6 +4,7 @@
 //! process: it can be stopped, killed or replaced by a newer one while they run, and the next one adopts them.
 
 mod announce;
+mod elsewhere;
 mod providers;
 mod settings;
 
@@ -26,6 +27,31 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use announce::make_directory;
 pub(crate) use providers::{Kind, check};
 pub(crate) use settings::default_settings;
+
+/// A provider as the settings have it, under a fleet's name of its own, and what an hour of it costs.
+pub(crate) async fn provider_alone(
+    kind: Kind,
+    fleet: &str,
+    config: Option<&Path>,
+    data: &Path,
+    images: Option<&Path>,
+) -> Outcome<(Arc<dyn hotdesk_provider::Provider>, Option<hotdesk_fleet::Price>)> {
+    let mut settings = Settings::of_file(config, data)?;
+    settings.images = places::images(images);
+    let price = settings.fleet.prices.get(kind.name()).copied();
+    Ok((providers::alone(kind, fleet, data, &settings).await?, price))
+}
+
+/// Google as the settings have it, in another project if one is said; and the bucket of the settings.
+pub(crate) fn google_alone(
+    data: &Path,
+    images: &Arc<Library>,
+    project: Option<String>,
+) -> Outcome<(hotdesk_provider::gce::Gce, Option<String>)> {
+    let mut elsewhere = Settings::of_file(None, data)?.elsewhere;
+    elsewhere.gce.project = project.unwrap_or(elsewhere.gce.project);
+    Ok((providers::google_alone(data, images, &elsewhere)?, elsewhere.gce.bucket))
+}
 
 /// Threads that are stuck in the kernel must not keep us when all else is over.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
@@ -121,13 +147,13 @@ async fn serve(args: ServeArgs) -> Outcome {
 }
 
 async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
-    let Settings { fleet: config, mut gateway, local, qemu, kinds, images } = settings;
+    let Settings { fleet: config, mut gateway, local, qemu, elsewhere, kinds, images } = settings;
     let data = config.data.clone();
     let name = announce::fleet_name(&data)?;
     let library = Library::open(&images)
         .map_err(|e| Failure::local(e.to_string()).during(format!("the templates in {} can't be used", images.display())))?;
     let library = Arc::new(library.with_templates(data.join("templates")));
-    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu).await?;
+    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu, &elsewhere).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
     one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;

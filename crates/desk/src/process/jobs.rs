@@ -17,6 +17,9 @@ use tokio::sync::watch;
 pub const RUNNING_LIMIT: usize = 1024;
 /// Jobs whose end is remembered; the oldest are forgotten.
 pub const ENDED_LIMIT: usize = 64;
+/// How long the end of a job is kept for whoever started it to be read, though there are more: many that are started at once end
+/// before the first is read.
+const READER_COMES: Duration = Duration::from_secs(30);
 /// Output that is kept of each job.
 const OUTPUT: usize = 1 << 20;
 /// How often a dying tree is looked at.
@@ -114,9 +117,15 @@ impl Jobs {
     fn remember(&self, job: Arc<Job>) {
         let mut table = self.table();
         table.insert(job.process.info.id, job);
-        let ended: Vec<u64> = table.iter().filter(|(_, job)| job.end.get().is_some()).map(|(id, _)| *id).collect();
-        for id in ended.iter().take(ended.len().saturating_sub(ENDED_LIMIT)) {
-            table.remove(id);
+        let (mut ended, mut awaited) = (Vec::new(), Vec::new());
+        for (id, job) in table.iter() {
+            let Some((_, when)) = job.end.get() else { continue };
+            let soon = when.elapsed().is_ok_and(|since| since < READER_COMES) && job.output.awaits_its_reader();
+            if soon { &mut awaited } else { &mut ended }.push(*id);
+        }
+        let over = |ids: &[u64], limit: usize| ids[..ids.len().saturating_sub(limit)].to_vec();
+        for id in [over(&ended, ENDED_LIMIT), over(&awaited, RUNNING_LIMIT)].concat() {
+            table.remove(&id);
         }
     }
 
@@ -365,6 +374,28 @@ mod tests {
         let job = engine.jobs().start(&engine, Command::new(["true"])).await.unwrap();
         job.wait().await;
         assert_eq!(engine.jobs().list().len(), ENDED_LIMIT + 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_started_to_be_read_waits_for_its_reader() {
+        let engine = engine();
+        let start = || engine.jobs().start_with(&engine, sh("echo here"), None, true);
+        let mut jobs = Vec::new();
+        for _ in 0..ENDED_LIMIT + 10 {
+            jobs.push(start().await.unwrap());
+        }
+        for job in &jobs {
+            job.wait().await;
+        }
+        let last = start().await.unwrap();
+        last.wait().await;
+        for job in jobs {
+            let kept = engine.jobs().get(job.info().id).unwrap();
+            assert!(matches!(kept.output.read(0).next().await, Some(super::super::tape::Next::Data { .. })));
+        }
+        // Once they are read they are forgotten like all others.
+        start().await.unwrap().wait().await;
+        assert_eq!(engine.jobs().list().len(), ENDED_LIMIT + 2);
     }
 
     #[tokio::test]

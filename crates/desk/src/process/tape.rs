@@ -143,6 +143,11 @@ impl Tape {
         self.shared.changed.send_replace(());
     }
 
+    /// Whether it was made for a reader who has not come yet.
+    pub fn awaits_its_reader(&self) -> bool {
+        self.shared.patience.is_some() && self.shared.kept().came == 0
+    }
+
     /// How many bytes were written.
     pub fn written(&self) -> u64 {
         self.shared.kept().end

@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 /// A start that took longer did not work: the slowest real one is an emulated machine, in minutes.
 const START_LIMIT: Duration = Duration::from_secs(300);
+/// A template that has to be built first: hundreds of packages, on a machine that has other things to do.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const DELETE_LIMIT: Duration = Duration::from_secs(120);
 /// Gigabytes through a slow network.
@@ -103,14 +105,37 @@ async fn limited(engine: &Arc<Engine>, entry: &Entry, record: &Arc<Record>, prog
         State::Deleting => (DELETE_LIMIT, "deleting the desk"),
         _ => (ARCHIVE_LIMIT, "moving the desk"),
     };
+    // A template that is not built yet takes its own time, which is not the desk's.
+    if lacks_template(engine, record) {
+        match tokio::time::timeout(BUILD_LIMIT, prepare(engine, record, progress)).await {
+            Err(_) => return Err(Error::Timeout { what: "building the template".into(), limit: BUILD_LIMIT }),
+            // Asked again below.
+            Ok(Ok(()) | Err(Error::Provider(ProviderError::Unavailable { .. }))) => {}
+            Ok(Err(e)) => return Err(e),
+        }
+    }
     // Waiting for a turn is not counted: in a burst the last one waits long, and nothing is wrong with it.
     let turn = match record.state {
-        State::Creating | State::Starting | State::Resetting => Some(turn(engine, progress).await),
+        State::Creating | State::Starting | State::Resetting if engine.providers.is_here(&record.provider) => {
+            Some(turn(engine, progress).await)
+        }
         _ => None,
     };
     let result = tokio::time::timeout(limit, patiently(engine, entry, record, progress)).await;
     drop(turn);
     result.unwrap_or_else(|_| Err(Error::Timeout { what: what.into(), limit }))
+}
+
+fn lacks_template(engine: &Engine, record: &Record) -> bool {
+    let (provider, spec) = (&record.provider, &record.spec);
+    record.state == State::Creating && spec.snapshot.is_none() && !engine.providers.is_prepared(provider, &spec.template)
+}
+
+async fn prepare(engine: &Engine, record: &Record, progress: &Progress) -> Result<()> {
+    let template = &record.spec.template;
+    engine.providers.choose(Some(&record.provider))?.prepare(template, progress).await?;
+    engine.providers.set_prepared(&record.provider, template);
+    Ok(())
 }
 
 async fn turn(engine: &Engine, progress: &Progress) -> Option<tokio::sync::OwnedSemaphorePermit> {
@@ -153,9 +178,8 @@ async fn once(engine: &Arc<Engine>, record: &Arc<Record>, progress: &Progress) -
     }
     Ok(match record.state {
         State::Creating => {
-            if spec.snapshot.is_none() && !engine.providers.is_prepared(&record.provider, &spec.template) {
-                provider.prepare(&spec.template, progress).await?;
-                engine.providers.set_prepared(&record.provider, &spec.template);
+            if lacks_template(engine, record) {
+                prepare(engine, record, progress).await?;
             }
             Gain::Placed(provider.create(spec, progress).await?)
         }

@@ -64,9 +64,9 @@ impl Draft {
             provider: provider.into(),
             template: template.into(),
             snapshot: None,
-            resources: engine.config.resources,
+            resources: engine.default_resources(provider, template),
             policy: engine.config.policy,
-            screen: engine.config.screen,
+            screen: engine.default_screen(provider, template),
             env: BTreeMap::new(),
             labels: BTreeMap::new(),
             network: false,
@@ -120,9 +120,9 @@ pub(crate) fn expiry(now_ms: i64, policy: &Policy) -> Option<i64> {
 }
 
 impl Engine {
-    /// What a request asks for; the fleet's own default where it asks for the general one.
-    pub(crate) fn resources_of(&self, request: &NewDesk) -> Resources {
-        if request.resources == Resources::default() { self.config.resources } else { request.resources }
+    /// What is asked for; the default of that template where it is the general one.
+    pub(crate) fn resources_of(&self, asked: Resources, provider: &str, template: &str) -> Resources {
+        if asked == Resources::default() { self.default_resources(provider, template) } else { asked }
     }
 
     pub(crate) fn policy_of(&self, request: &NewDesk) -> Policy {
@@ -204,9 +204,9 @@ impl Fleet {
         draft.project = project;
         draft.key.clone_from(&who.key);
         draft.snapshot = origin.map(|s| SnapshotRef { id: s.id, memory: s.memory });
-        draft.resources = engine.resources_of(&request);
+        draft.resources = engine.resources_of(request.resources, provider.name(), &template);
         draft.policy = engine.policy_of(&request);
-        draft.screen = request.screen.unwrap_or(engine.config.screen);
+        draft.screen = request.screen.unwrap_or(draft.screen);
         draft.network = request.network.unwrap_or(capabilities.network);
         draft.name = request.name;
         draft.env = request.env;
@@ -217,7 +217,7 @@ impl Fleet {
 
         // Unknown or taken volumes are told before a place is waited for.
         engine.volume_places(&draft.project, &request.volumes).await?;
-        let place = engine.admit(wanted, queue).await?;
+        let place = engine.admit(wanted.at(provider.as_ref()), queue).await?;
         let once = idempotency.map(|key| (scope, key.to_owned()));
         let (owner, insert) = (who.name.clone(), Arc::clone(engine));
         let (id, mounts) = (draft.id.clone(), request.volumes);

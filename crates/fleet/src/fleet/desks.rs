@@ -217,6 +217,17 @@ impl Fleet {
     ///
     /// The gateway asks this for every request that it passes on, so it does not touch the store.
     pub async fn door(&self, who: &Who, id: &str) -> Result<Door> {
+        let (door, entry) = self.way_in(who, id).await?;
+        entry.live.call(self.engine.clock.now_ms());
+        Ok(door)
+    }
+
+    /// The same for somebody who only looks: it counts as no work, so the desk can go to sleep.
+    pub async fn glance(&self, who: &Who, id: &str) -> Result<Door> {
+        Ok(self.way_in(who, id).await?.0)
+    }
+
+    async fn way_in(&self, who: &Who, id: &str) -> Result<(Door, Arc<Entry>)> {
         let mut entry = self.find(who, id, Deed::Use);
         if !entry.as_ref().is_ok_and(|entry| entry.record().state == State::Running) {
             self.catch_up(who, id).await?;
@@ -226,8 +237,8 @@ impl Fleet {
         let record = entry.record();
         match &record.placed {
             Some(placed) if record.state == State::Running => {
-                entry.live.call(self.engine.clock.now_ms());
-                Ok(Door { address: placed.address.clone(), secret: record.spec.secret.clone() })
+                let door = Door { address: placed.address.clone(), secret: record.spec.secret.clone() };
+                Ok((door, entry.clone()))
             }
             _ => {
                 let hint = match record.state {
@@ -274,7 +285,7 @@ async fn ask(engine: &Arc<Engine>, entry: &Arc<Entry>, intent: Intent, by: &str)
     able(engine, &record, intent).await?;
     // A desk that is to run again needs a place on the machine.
     let starts = matches!(intent, Intent::Start | Intent::Reset) && !state::is_up(record.state);
-    let mut place = if starts { Some(engine.admit(room_for(&record), Duration::ZERO).await?) } else { None };
+    let mut place = if starts { Some(engine.admit(room_for(engine, &record)?, Duration::ZERO).await?) } else { None };
     let deadline = tokio::time::Instant::now() + STEP_WAIT;
     loop {
         let mut wait = false;
@@ -311,8 +322,9 @@ async fn ask(engine: &Arc<Engine>, entry: &Arc<Entry>, intent: Intent, by: &str)
     }
 }
 
-fn room_for(record: &Record) -> Wanted {
-    Wanted {
+fn room_for(engine: &Engine, record: &Record) -> Result<Wanted> {
+    let provider = engine.providers.choose(Some(&record.provider))?;
+    let wanted = Wanted {
         project: record.project.clone(),
         key: record.key.clone(),
         key_max: None,
@@ -320,7 +332,8 @@ fn room_for(record: &Record) -> Wanted {
         counted: false,
         cpu_and_memory: Some(record.spec.resources),
         disk_mib: if state::has_files(record.state) { 0 } else { record.spec.resources.disk_mib },
-    }
+    };
+    Ok(wanted.at(provider.as_ref()))
 }
 
 /// What the provider can't do is refused before it is written down.
@@ -331,6 +344,10 @@ async fn able(engine: &Engine, record: &Record, intent: Intent) -> Result<()> {
         Err(ProviderError::Unsupported { provider: provider.name(), what: what.into(), reason }.into())
     };
     match intent {
+        Intent::Stop if !provider.keeps_files() => {
+            let reason = "its files would be gone; delete it, or give the provider a place for files".into();
+            Err(ProviderError::Unsupported { provider: provider.name(), what: "stop".into(), reason }.into())
+        }
         Intent::Reset if !provider.capabilities().await.reset => unsupported("reset"),
         Intent::Archive if !provider.capabilities().await.archive => unsupported("archive"),
         Intent::Start if record.state == State::Stopped || record.state == State::Archived => {

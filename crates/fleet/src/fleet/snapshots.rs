@@ -55,7 +55,17 @@ impl Fleet {
         found.cloned().ok_or_else(|| Error::NotFound { what: "snapshot", id: id.into() })
     }
 
+    /// Removes a snapshot; one that desks were made from stays, and that is an error.
     pub async fn delete_snapshot(&self, who: &Who, id: &str) -> Result<()> {
+        self.remove_snapshot(who, id, false).await
+    }
+
+    /// Removes a snapshot at once, or, if desks were made from it, with the last of them.
+    pub async fn give_up_snapshot(&self, who: &Who, id: &str) -> Result<()> {
+        self.remove_snapshot(who, id, true).await
+    }
+
+    async fn remove_snapshot(&self, who: &Who, id: &str, later: bool) -> Result<()> {
         let snapshot = self.snapshot_of(who, id).await?;
         may(who, Deed::Delete, On::Desk { id: &snapshot.desk, project: &snapshot.project })?;
         let engine = Arc::clone(&self.engine);
@@ -64,6 +74,12 @@ impl Fleet {
                 // The desk is held, so that no fork of it begins from this snapshot meanwhile.
                 let held = hold(&engine, &snapshot.desk).await?;
                 let used = users(&engine, &snapshot.id);
+                if later && !used.is_empty() {
+                    let left = Snapshot { name: None, reason: FOR_A_FORK.into(), ..snapshot };
+                    let written = engine.store.put_snapshot(&left).await;
+                    held.release().await;
+                    return written;
+                }
                 if !used.is_empty() {
                     held.release().await;
                     return Err(Error::Conflict(format!(
@@ -123,7 +139,9 @@ impl Fleet {
             false => request.volumes,
         };
         engine.volume_places(&draft.project, &mounts).await?;
-        let mut place = engine.admit(wanted, Duration::from_secs(request.queue_s)).await?;
+        let mut place = engine
+            .admit(wanted.at(engine.providers.choose(Some(&source.provider))?.as_ref()), Duration::from_secs(request.queue_s))
+            .await?;
         place.let_others();
         let (by, new) = (who.name.clone(), draft.id.clone());
         self.engine

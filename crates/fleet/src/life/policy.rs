@@ -127,8 +127,8 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
     if record.expires_ms.is_some_and(|end| now >= end) {
         let intent = match record.state {
             State::Deleting | State::Deleted => None,
-            State::Running if policy.end_stops => Some(Intent::Stop),
-            _ if policy.end_stops => None,
+            State::Running if policy.end_stops && keeps_files(engine, &record) => Some(Intent::Stop),
+            _ if policy.end_stops && keeps_files(engine, &record) => None,
             _ => Some(Intent::Delete),
         };
         if let Some(intent) = intent {
@@ -137,7 +137,7 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
     }
     let rested = now - record.changed_ms;
     match record.state {
-        State::Running if policy.auto_stop_s > 0 => idle(engine, entry, &record).await,
+        State::Running if policy.auto_stop_s > 0 && keeps_files(engine, &record) => idle(engine, entry, &record).await,
         State::Stopped | State::Archived | State::Error
             if policy.auto_delete_s > 0 && rested >= seconds_ms(policy.auto_delete_s) =>
         {
@@ -151,6 +151,11 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
         }
         _ => None,
     }
+}
+
+/// Where a stop would cost its files, an idle desk goes on until its time to live is over.
+fn keeps_files(engine: &Engine, record: &Record) -> bool {
+    engine.providers.choose(Some(&record.provider)).is_ok_and(|provider| provider.keeps_files())
 }
 
 /// Whether a running desk was idle for long enough; looks once more before it says so.

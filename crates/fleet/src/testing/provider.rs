@@ -3,9 +3,11 @@
 use crate::clock::Clock;
 use crate::life::Look;
 use async_trait::async_trait;
+use hotdesk_api::action::Size;
 use hotdesk_api::activity::Activity;
+use hotdesk_api::desk::Resources;
 use hotdesk_api::fleet::Capabilities;
-use hotdesk_provider::{Address, Check, DeskSpec, Door, Error, Found, Placed, Progress, Provider, Result, Usage};
+use hotdesk_provider::{Address, Check, DeskSpec, Door, Error, Found, Placed, Progress, Provider, Result, Usage, Wishes};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -103,7 +105,7 @@ impl Reality {
             memory_limit: true,
             disk_limit: true,
             volumes: true,
-            templates: vec!["base".into(), "bare".into()],
+            templates: vec!["base".into(), "bare".into(), "large".into()],
             ..Capabilities::default()
         };
         let world = World {
@@ -336,6 +338,15 @@ impl Provider for Reality {
 
     async fn check(&self) -> Vec<Check> {
         Vec::new()
+    }
+
+    /// One template asks for more than the others.
+    fn wishes(&self, template: &str) -> Wishes {
+        if template != "large" {
+            return Wishes::default();
+        }
+        let resources = Resources { cpus: 2.0, memory_mib: 4096, disk_mib: 8192 };
+        Wishes { resources: Some(resources), screen: Some(Size { width: 1280, height: 800 }) }
     }
 
     async fn prepare(&self, template: &str, _: &Progress) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Making, stopping, starting, resetting, deleting.
 
 use super::*;
-use hotdesk_api::desk::DeskChange;
+use hotdesk_api::action::Size;
+use hotdesk_api::desk::{DeskChange, Resources};
 use hotdesk_fleet::testing::{Fault, Step, member};
 use hotdesk_fleet::{Error, Filter};
 use hotdesk_provider::Error as ProviderError;
@@ -56,6 +57,20 @@ async fn a_desk_lives_its_life() {
     let stored = fleet.events(&admin(), 0, Some(&desk.id), 100).await.unwrap();
     assert_eq!(stored.len(), states.len());
     assert_eq!(stored[0].by, "admin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_s_wishes_count_where_nobody_says_otherwise() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let large = || NewDesk { template: Some("large".into()), ..NewDesk::default() };
+    let desk = make(&fleet, large()).await;
+    assert_eq!((desk.resources.disk_mib, desk.screen.width), (8192, 1280));
+    let asked = Resources { cpus: 1.0, memory_mib: 512, disk_mib: 1024 };
+    let desk = make(&fleet, NewDesk { resources: asked, screen: Some(Size { width: 640, height: 480 }), ..large() }).await;
+    assert_eq!((desk.resources, desk.screen.width), (asked, 640), "a request's own wish wins");
+    let desk = make(&fleet, NewDesk::default()).await;
+    assert_eq!((desk.resources, desk.screen.width), (Resources::default(), 1920));
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +248,13 @@ async fn snapshots_and_forks() {
         fleet.delete(&admin(), id).await.unwrap();
         settled(&fleet, id).await;
     }
-    fleet.delete_snapshot(&admin(), "golden").await.unwrap();
+    // One that is given up while it is used goes with its last desk too, and one that is not used at once.
+    let last = make(&fleet, NewDesk { snapshot: Some("golden".into()), ..NewDesk::default() }).await;
+    fleet.give_up_snapshot(&admin(), &snapshot.id).await.unwrap();
+    tokio::time::sleep(seconds(30)).await;
+    assert_eq!(world.reality.snapshots().len(), 1);
+    fleet.delete(&admin(), &last.id).await.unwrap();
+    settled(&fleet, &last.id).await;
     tokio::time::sleep(seconds(30)).await;
     assert!(world.reality.snapshots().is_empty());
     assert!(fleet.snapshots(&admin()).await.unwrap().is_empty());

@@ -108,7 +108,11 @@ impl Call {
 
     /// The body, which is JSON whatever its headers say: some releases send none.
     async fn json<T: serde::de::DeserializeOwned>(&mut self) -> Reply<T> {
-        let bytes = axum::body::to_bytes(self.take_body(), LARGEST_BODY).await;
+        let body = self.take_body();
+        if crate::limits::announces_more(&body, LARGEST_BODY) {
+            return Err(Failure::bad_request(format!("the body is larger than {LARGEST_BODY} bytes")));
+        }
+        let bytes = axum::body::to_bytes(body, LARGEST_BODY).await;
         let bytes = bytes.map_err(|e| Failure::bad_request(format!("the body did not come whole, or is too large: {e}")))?;
         let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
         serde_json::from_slice(text).map_err(|e| Failure::bad_request(format!("the body is not what it should be: {e}")))

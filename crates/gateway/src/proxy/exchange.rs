@@ -1,6 +1,6 @@
 //! One request to a desk and its answer.
 
-use super::pool::{NoWay, Pool, Sender, Way, connect};
+use super::pool::{NoWay, Pool, Sender, Way};
 use super::{Passage, cdp, closed, headers};
 use crate::class::Class;
 use crate::entrance::PassedOn;
@@ -117,7 +117,7 @@ async fn send(passage: &Passage, way: &Way, mut request: Request) -> Result<(hyp
         }
         metrics::retried();
     }
-    let mut sender = match connect(&passage.door, way).await {
+    let mut sender = match passage.app.pool.connect(&passage.door, way).await {
         Ok(sender) => sender,
         Err(reason) => return Err(passage.no_way(reason).await),
     };
@@ -146,7 +146,7 @@ pub(super) async fn finish(
 ) -> Result<Response> {
     // A desk's own server knows the token that it was sent. Whoever refuses it is another one, at an address that was given away while
     // its host was down; where ours is now, the next look at the provider tells.
-    if answer.status() == StatusCode::UNAUTHORIZED && passage.target.port.is_none() {
+    if passage.door.is_stranger(answer.status()) && passage.target.port.is_none() {
         return Err(Refusal::unavailable(format!("the desk {} is not where it was; it is being looked for", passage.desk)));
     }
     let (mut parts, body) = answer.into_parts();

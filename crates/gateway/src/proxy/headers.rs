@@ -53,11 +53,7 @@ pub(super) fn to_desk(headers: &mut HeaderMap, passage: &Passage) {
     }
     match passage.target.port {
         None => {
-            insert(headers, "host", "desk");
-            if let Ok(mut secret) = HeaderValue::try_from(format!("Bearer {}", passage.door.secret)) {
-                secret.set_sensitive(true);
-                headers.insert(header::AUTHORIZATION, secret);
-            }
+            passage.door.dress(headers);
             // The desk's server knows no cookies, and we have answered for the page.
             for name in [header::COOKIE, header::ORIGIN] {
                 headers.remove(name);

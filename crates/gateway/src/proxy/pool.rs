@@ -1,15 +1,16 @@
 //! Connections to desks, kept for the next request.
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use hotdesk_provider::{Address, Door};
 use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// How long a quiet connection is kept. A desk's server closes after 60 s; meeting one that is just being closed costs a retry.
@@ -18,6 +19,11 @@ const KEEP: Duration = Duration::from_secs(30);
 const KEEP_PORT: Duration = Duration::from_secs(4);
 /// Quiet connections for one place. An agent has one request under way, rarely a few.
 const KEEP_EACH: usize = 8;
+/// Connections to one desk at a time. Its server takes 512 and refuses the next, so more requests wait here for their turn; the
+/// rest is for tunnels and for whoever asks a desk without us: its keeper, and the programs in it.
+const EACH: usize = 384;
+/// How long a request waits for one of them.
+const TURN: Duration = Duration::from_secs(30);
 /// A Unix socket answers at once or not at all; a container's network nearly so.
 const CONNECT: Duration = Duration::from_secs(5);
 /// What a desk says about a port that it can't reach.
@@ -41,6 +47,8 @@ impl Way {
 #[derive(Default)]
 pub(crate) struct Pool {
     quiet: Mutex<HashMap<Way, Vec<(Sender, Instant)>>>,
+    /// Of each desk, for as long as there are connections to it.
+    places: Mutex<HashMap<Address, Arc<Semaphore>>>,
 }
 
 /// Why there is no connection.
@@ -65,9 +73,22 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection whose answer was read to its end.
+    /// A new connection, when it is this request's turn.
+    pub(super) async fn connect(&self, door: &Door, way: &Way) -> Result<Sender, NoWay> {
+        let places = self.places().entry(way.address.clone()).or_insert_with(|| Arc::new(Semaphore::new(EACH))).clone();
+        let place = match tokio::time::timeout(TURN, places.acquire_owned()).await {
+            Ok(Ok(place)) => place,
+            _ => {
+                return Err(NoWay::Desk(io::Error::new(io::ErrorKind::TimedOut, "it is busy with as many requests as it takes")));
+            }
+        };
+        new(door, way, Some(place)).await
+    }
+
+    /// Keeps a connection whose answer was read to its end, unless somebody waits for its place.
     pub(super) fn give(&self, way: Way, sender: Sender) {
-        if sender.is_closed() {
+        let crowded = self.places().get(&way.address).is_some_and(|places| places.available_permits() == 0);
+        if sender.is_closed() || crowded {
             return;
         }
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,23 +106,34 @@ impl Pool {
             kept.retain(|(sender, since)| !sender.is_closed() && since.elapsed() < way.keep());
             !kept.is_empty()
         });
+        drop(quiet);
+        // Whoever has a place, or waits for one, holds them too.
+        self.places().retain(|_, places| Arc::strong_count(places) > 1);
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<Address, Arc<Semaphore>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A new connection.
+/// A new connection that waits for nobody: for tunnels, which are few and long.
 pub(super) async fn connect(door: &Door, way: &Way) -> Result<Sender, NoWay> {
+    new(door, way, None).await
+}
+
+async fn new(door: &Door, way: &Way, place: Option<OwnedSemaphorePermit>) -> Result<Sender, NoWay> {
     let late = || io::Error::new(io::ErrorKind::TimedOut, "no connection in 5 s");
     let connect = async {
         let stream = door.address.connect().await.map_err(NoWay::Desk)?;
-        let mut sender = handshake(TokioIo::new(stream)).await?;
-        let Some(port) = way.port else { return Ok(sender) };
+        let Some(port) = way.port else { return handshake(TokioIo::new(stream), place).await };
+        let mut sender = handshake(TokioIo::new(stream), None).await?;
         let upgraded = enter_port(&mut sender, door, port).await?;
-        handshake(upgraded).await
+        handshake(upgraded, place).await
     };
     tokio::time::timeout(CONNECT, connect).await.unwrap_or_else(|_| Err(NoWay::Desk(late())))
 }
 
-async fn handshake<S>(stream: S) -> Result<Sender, NoWay>
+async fn handshake<S>(stream: S, place: Option<OwnedSemaphorePermit>) -> Result<Sender, NoWay>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -111,22 +143,19 @@ where
         if let Err(e) = connection.with_upgrades().await {
             tracing::trace!(error = %e, "a connection to a desk ended");
         }
+        drop(place);
     });
     Ok(sender)
 }
 
 /// From the desk's server on to a port of its loopback.
 async fn enter_port(sender: &mut Sender, door: &Door, port: u16) -> Result<hyper::upgrade::Upgraded, NoWay> {
-    let request = Request::get(format!("/v1/ports/{port}"))
-        .header(header::HOST, "desk")
+    let mut request = Request::get(format!("/v1/ports/{port}"))
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, "tcp")
-        .header(
-            header::AUTHORIZATION,
-            HeaderValue::try_from(format!("Bearer {}", door.secret)).map_err(|e| NoWay::Desk(io::Error::other(e)))?,
-        )
         .body(Body::empty())
         .map_err(|e| NoWay::Desk(io::Error::other(e)))?;
+    door.dress(request.headers_mut());
     let answer = sender.send_request(request).await.map_err(failed)?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let status = answer.status();

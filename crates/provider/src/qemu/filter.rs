@@ -14,15 +14,20 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 
 /// The guest's network is 10.0.2.0/24, the same for all guests: none of them sees another.
 const NETWORK: [u8; 3] = [10, 0, 2];
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// The largest frame that virtio-net makes, with segmentation offload off or on.
 const LARGEST_FRAME: usize = 70_000;
+/// Bytes of frames that wait to be taken; what comes beyond is lost, as on any network. Far more than the windows of a busy guest's
+/// connections together.
+const LONGEST_QUEUE: usize = 32 << 20;
 /// Addresses of this machine change; they are looked at again after so long.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -35,27 +40,43 @@ const DHCP_CLIENT: u16 = 68;
 const DHCP_SERVER: u16 = 67;
 
 /// Carries frames from one socket to the other, until either ends.
+///
+/// What QEMU sends is read whatever becomes of what it is sent: it writes a frame to us and reads our frames in one and the same
+/// thread, so two sides that each wait for the other to read would wait for ever.
 pub(crate) async fn run(from: UnixStream, mut to: UnixStream) -> io::Result<()> {
-    let mut from = BufReader::with_capacity(1 << 18, from);
-    let mut own = addresses();
-    let mut looked = Instant::now();
-    let mut frame = Vec::with_capacity(LARGEST_FRAME);
-    loop {
-        let length = from.read_u32().await? as usize;
-        if length > LARGEST_FRAME {
-            return Err(io::Error::other(format!("a frame of {length} bytes")));
+    let (queue, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
+    let queued = AtomicUsize::new(0);
+    let read = async {
+        let mut from = BufReader::with_capacity(1 << 18, from);
+        let mut own = addresses();
+        let mut looked = Instant::now();
+        loop {
+            let length = from.read_u32().await? as usize;
+            if length > LARGEST_FRAME {
+                return Err(io::Error::other(format!("a frame of {length} bytes")));
+            }
+            let mut frame = vec![0; 4 + length];
+            frame[..4].copy_from_slice(&u32::try_from(length).unwrap_or_default().to_be_bytes());
+            from.read_exact(&mut frame[4..]).await?;
+            if looked.elapsed() > LOOK {
+                (own, looked) = (addresses(), Instant::now());
+            }
+            if is_allowed(&frame[4..], &own) && queued.load(Ordering::Relaxed) < LONGEST_QUEUE {
+                queued.fetch_add(frame.len(), Ordering::Relaxed);
+                // Its end is the end of both.
+                let _ = queue.send(frame);
+            }
         }
-        frame.clear();
-        frame.extend_from_slice(&u32::try_from(length).unwrap_or_default().to_be_bytes());
-        frame.resize(4 + length, 0);
-        from.read_exact(&mut frame[4..]).await?;
-        if looked.elapsed() > LOOK {
-            (own, looked) = (addresses(), Instant::now());
-        }
-        if is_allowed(&frame[4..], &own) {
+    };
+    let write = async {
+        while let Some(frame) = waiting.recv().await {
             to.write_all(&frame).await?;
+            queued.fetch_sub(frame.len(), Ordering::Relaxed);
         }
-    }
+        Ok(())
+    };
+    let ((), ()) = tokio::try_join!(read, write)?;
+    Ok(())
 }
 
 /// The addresses by which this machine is reached.
@@ -127,6 +148,31 @@ mod tests {
         packet[36..38].copy_from_slice(&ports.1.to_be_bytes());
         packet[34 + 13] = flags;
         packet
+    }
+
+    #[tokio::test]
+    async fn a_side_that_does_not_read_keeps_nobody_from_writing() {
+        let (mut guest, from) = UnixStream::pair().unwrap();
+        let (to, mut network) = UnixStream::pair().unwrap();
+        let filter = tokio::spawn(run(from, to));
+        let mut one = frame([93, 184, 216, 34], TCP, (40000, 80), SYN);
+        one.resize(1500, 7);
+        let wire = [&1500_u32.to_be_bytes()[..], &one].concat();
+        // More than the buffers of both sockets hold.
+        let count = 4000;
+        for _ in 0..count {
+            tokio::time::timeout(Duration::from_secs(30), guest.write_all(&wire)).await.expect("the filter reads").unwrap();
+        }
+        let mut seen = vec![0; wire.len()];
+        for _ in 0..count {
+            tokio::time::timeout(Duration::from_secs(30), network.read_exact(&mut seen))
+                .await
+                .expect("the filter writes")
+                .unwrap();
+            assert_eq!(seen, wire);
+        }
+        drop(guest);
+        assert!(filter.await.unwrap().is_err(), "it ends with its guest");
     }
 
     #[test]

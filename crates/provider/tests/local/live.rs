@@ -252,7 +252,7 @@ async fn typed_text_and_terminals_are_in_every_copy() {
     // Not the shell itself, but a program in the foreground of the terminal holds it by this name.
     source.act(json!([{ "do": "type", "text": "sh -c 'exec 3<>/dev/tty; touch /tmp/holds; sleep 1000'\n" }])).await;
     source.sh("until [ -e /tmp/holds ]; do sleep 0.02; done").await;
-    source.open(&["mousepad"], "mousepad").await;
+    source.open(&["gedit"], "gedit").await;
     source.act(json!([{ "do": "type", "text": "typed in the source" }])).await;
     source.shows("typed in the source", true).await;
     source.picture("source.png").await;
@@ -264,7 +264,7 @@ async fn typed_text_and_terminals_are_in_every_copy() {
     }
     for (desk, name) in &desks {
         desk.shows("typed in the source", true).await;
-        desk.activate("mousepad").await;
+        desk.activate("gedit").await;
         desk.act(json!([{ "do": "type", "text": format!(" and then in the {name}") }])).await;
         desk.activate("xfce4-terminal").await;
         desk.act(json!([{ "do": "key", "keys": ["ctrl", "c"] }, { "do": "type", "text": format!("echo {name} > ~/typed\n") }]))

@@ -243,7 +243,7 @@ impl Desk {
     pub(crate) fn socket(&self) -> &Path {
         match &self.door.address {
             Address::Unix { path } => path,
-            Address::Tcp { .. } => panic!("desks of this provider have a socket file"),
+            _ => panic!("desks of this provider have a socket file"),
         }
     }
 }

@@ -120,7 +120,10 @@ async fn provider(kind: Kind, data: &Path) -> (bool, Vec<Check>) {
             let fix = match kind {
                 Kind::Local => "hotdesk serve --data DIR (a directory that can be written)",
                 Kind::Docker => "apt-get install -y docker.io && systemctl start docker (only if desks should be containers)",
+                Kind::Daytona | Kind::E2b => "hotdesk provider check NAME tells more",
+                Kind::Kubernetes => "set kubeconfig and context in the table [kubernetes] of hotdesk.toml",
                 Kind::Qemu => "apt-get install -y qemu-system-x86 qemu-utils (only if desks should be virtual machines)",
+                Kind::Gce => "set project in [gce]; see docs/provider-gce.md (only if desks should be at Google)",
             };
             (false, vec![check("", false, false, why, Some(fix.to_owned()))])
         }

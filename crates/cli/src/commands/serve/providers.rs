@@ -1,9 +1,14 @@
 //! The providers of a fleet on this machine.
 
+use super::elsewhere::Elsewhere;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use hotdesk_image::Library;
+use hotdesk_provider::daytona::Daytona;
 use hotdesk_provider::docker::{self, Docker};
+use hotdesk_provider::e2b::E2b;
+use hotdesk_provider::gce::Gce;
+use hotdesk_provider::kubernetes::Kubernetes;
 use hotdesk_provider::local::Local;
 use hotdesk_provider::qemu::{self, Qemu};
 use hotdesk_provider::{Check, Context, Provider};
@@ -18,6 +23,10 @@ pub(crate) enum Kind {
     Local,
     Docker,
     Qemu,
+    Kubernetes,
+    Daytona,
+    E2b,
+    Gce,
 }
 
 /// Settings of the provider `local`.
@@ -34,6 +43,7 @@ pub(super) async fn open(
     images: &Arc<Library>,
     local: LocalConfig,
     machines: &QemuConfig,
+    elsewhere: &Elsewhere,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -45,7 +55,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, local, machines.clone()).await {
+        match make(*kind, context, local, machines.clone(), elsewhere).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -70,7 +80,13 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuConfig) -> Outcome<Arc<dyn Provider>> {
+async fn make(
+    kind: Kind,
+    context: Context,
+    local: LocalConfig,
+    machines: QemuConfig,
+    elsewhere: &Elsewhere,
+) -> Outcome<Arc<dyn Provider>> {
     match kind {
         // Looks at the machine and tidies up, which takes a while.
         Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
@@ -86,6 +102,19 @@ async fn make(kind: Kind, context: Context, local: LocalConfig, machines: QemuCo
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
+        Kind::Kubernetes => match Kubernetes::new(context, elsewhere.kubernetes.clone()) {
+            Ok(kubernetes) => Ok(Arc::new(kubernetes)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
+        Kind::Daytona => match Daytona::new(context, elsewhere.daytona.clone()) {
+            Ok(daytona) => Ok(Arc::new(daytona)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
+        Kind::E2b => match E2b::new(context, elsewhere.e2b.clone()) {
+            Ok(e2b) => Ok(Arc::new(e2b)),
+            Err(e) => Err(Failure::usage(e.to_string())),
+        },
+        Kind::Gce => google(context, elsewhere).map(|gce| Arc::new(gce) as Arc<dyn Provider>),
     }
 }
 
@@ -95,6 +124,10 @@ impl Kind {
             Self::Local => "local",
             Self::Docker => "docker",
             Self::Qemu => "qemu",
+            Self::Kubernetes => "kubernetes",
+            Self::Daytona => "daytona",
+            Self::E2b => "e2b",
+            Self::Gce => "gce",
         }
     }
 }
@@ -102,6 +135,26 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default()).await.map_err(|failure| failure.text())?;
+    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default(), &Elsewhere::default())
+        .await
+        .map_err(|failure| failure.text())?;
     Ok(provider.check().await)
+}
+
+/// One provider by itself, under a fleet's name of its own: nothing else of the account is touched.
+pub(super) async fn alone(kind: Kind, fleet: &str, data: &Path, settings: &super::Settings) -> Outcome<Arc<dyn Provider>> {
+    let images = Library::open(&settings.images).map_err(|e| Failure::local(e.to_string()))?;
+    let context = context(kind, fleet, data, &Arc::new(images))?;
+    make(kind, context, settings.local, settings.qemu.clone(), &settings.elsewhere).await
+}
+
+fn google(context: Context, elsewhere: &Elsewhere) -> Outcome<Gce> {
+    Gce::new(context, elsewhere.gce.clone())
+        .map_err(|e| Failure::usage(e.to_string()).hint("docs/provider-gce.md tells what has to be set"))
+}
+
+/// Google as a fleet uses it, to publish images there.
+pub(super) fn google_alone(data: &Path, images: &Arc<Library>, elsewhere: &Elsewhere) -> Outcome<Gce> {
+    // Images belong to all fleets of the project, so this one has no name that matters.
+    google(context(Kind::Gce, "publish0", data, images)?, elsewhere)
 }

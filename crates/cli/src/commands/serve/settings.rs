@@ -18,11 +18,21 @@
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
+//! [kubernetes]
+//! namespace = "desks"
+//!
+//! [daytona.templates.base]
+//! image = "registry.example/desks/base:1"
+//!
+//! [gce]
+//! project = "my-project"
+//!
 //! [images]
 //! "whitezxj/sandbox:0.1.0" = "openmanus"
 //! ```
 
 use super::ServeArgs;
+use super::elsewhere::Elsewhere;
 use super::providers::{Kind, LocalConfig, QemuConfig};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -38,18 +48,23 @@ pub(super) struct Settings {
     pub(super) gateway: hotdesk_gateway::Config,
     pub(super) local: LocalConfig,
     pub(super) qemu: QemuConfig,
+    pub(super) elsewhere: Elsewhere,
     pub(super) kinds: Vec<Kind>,
     pub(super) images: PathBuf,
 }
 
 impl Settings {
-    pub(super) fn read(args: ServeArgs, data: PathBuf) -> Outcome<Self> {
-        let (path, needed) = match &args.config {
-            Some(path) => (path.clone(), true),
+    /// Those of a file alone: the one that is named, or the data directory's.
+    pub(super) fn of_file(config: Option<&Path>, data: &Path) -> Outcome<Self> {
+        let (path, needed) = match config {
+            Some(path) => (path.to_owned(), true),
             None => (data.join("hotdesk.toml"), false),
         };
-        let mut settings =
-            Self::from_text(&text(&path, needed)?).map_err(|e| e.during(format!("{} can't be used", path.display())))?;
+        Self::from_text(&text(&path, needed)?).map_err(|e| e.during(format!("{} can't be used", path.display())))
+    }
+
+    pub(super) fn read(args: ServeArgs, data: PathBuf) -> Outcome<Self> {
+        let mut settings = Self::of_file(args.config.as_deref(), &data)?;
         settings.fleet.data = data;
         if settings.fleet.archive.is_empty() {
             settings.fleet.archive = settings.fleet.data.join("archives").display().to_string();
@@ -84,13 +99,17 @@ impl Settings {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
         let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let elsewhere = Elsewhere::from_tables(&mut take)?;
         let kinds = table.remove("providers");
+        let mut fleet: hotdesk_fleet::Config = part("", toml::Value::Table(table))?;
+        elsewhere.fill_prices(&mut fleet.prices);
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
             qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
-            fleet: part("", toml::Value::Table(table))?,
+            elsewhere,
+            fleet,
             images: PathBuf::new(),
         })
     }
@@ -110,11 +129,15 @@ pub(crate) fn default_settings() -> String {
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
+    all.insert("kubernetes".into(), toml::Value::Table(table(&hotdesk_provider::kubernetes::Config::default())));
+    all.insert("daytona".into(), toml::Value::Table(table(&hotdesk_provider::daytona::Config::default())));
+    all.insert("e2b".into(), toml::Value::Table(table(&hotdesk_provider::e2b::Config::default())));
+    all.insert("gce".into(), toml::Value::Table(table(&hotdesk_provider::gce::Config::default())));
     all.insert("images".into(), toml::Value::Table(table(&hotdesk_gateway::Images::default())));
     toml::to_string(&all).unwrap_or_default()
 }
 
-fn part<T: DeserializeOwned>(name: &str, value: toml::Value) -> Outcome<T> {
+pub(super) fn part<T: DeserializeOwned>(name: &str, value: toml::Value) -> Outcome<T> {
     value.try_into().map_err(|e: toml::de::Error| wrong(name, &e))
 }
 
@@ -188,6 +211,16 @@ mod tests {
         assert_eq!(settings.qemu.disks["os"], Path::new("/vm/a"));
         assert!(settings.gateway.open_metrics && settings.gateway.listen.len() == 1);
         assert_eq!(Settings::from_text("").unwrap().fleet.max_desks, 100);
+    }
+
+    #[test]
+    fn places_elsewhere_have_their_tables_and_prices() {
+        let text = "providers = ['daytona']\n[daytona.templates.base]\nimage = 'r/base:1'\n[e2b]\ntimeout_s = 60\n[prices.e2b]\ncpu_hour = 1\n";
+        let settings = Settings::from_text(text).unwrap();
+        assert_eq!(settings.elsewhere.daytona.templates["base"].image, "r/base:1");
+        assert_eq!((settings.elsewhere.e2b.timeout_s, settings.kinds), (60, vec![Kind::Daytona]));
+        assert!(settings.fleet.prices["daytona"].cpu_hour > 0.0, "a vendor's price is known without a word");
+        assert_eq!(settings.fleet.prices["e2b"].memory_gib_hour, 0.0, "what is said is taken as it is");
     }
 
     #[test]

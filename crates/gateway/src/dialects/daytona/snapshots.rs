@@ -82,7 +82,13 @@ pub(crate) async fn answer(call: Call, words: &[&str]) -> Reply {
             let told = call.app.daytona.builds.table().get(found.id()).cloned();
             match told {
                 Some(told) => Ok(build::follow(told)),
-                None => Ok(log(found.log())),
+                None => {
+                    let printed = match &found {
+                        Found::Named(named) if named.template.starts_with(BUILT) => build::printed(&call.app, &named.template),
+                        _ => String::new(),
+                    };
+                    Ok(log(printed + &found.log()))
+                }
             }
         }
         _ => Err(api::nothing(&call)),
@@ -320,8 +326,8 @@ async fn make(mut call: Call) -> Reply {
         created_at: jiff::Timestamp::now().to_string(),
         build: Build::Done,
     };
-    // Built by now, or a build of minutes.
-    let ready = !recipe.steps.iter().any(|step| matches!(step, Step::Run(_))) || call.app.images.rootfs(&named.template).is_ok();
+    // A build of minutes, or of a moment if the same was built before; clients read its log only while it is not ready.
+    let ready = !recipe.steps.iter().any(|step| matches!(step, Step::Run(_)));
     let named = match ready {
         true => named,
         false => Named { build: Build::UnderWay(call.app.daytona.builds.name.clone()), ..named },

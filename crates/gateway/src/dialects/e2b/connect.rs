@@ -2,6 +2,7 @@
 //! and the message.
 
 use super::fault::{Code, Fault, Result};
+use crate::limits;
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -45,8 +46,11 @@ pub(super) async fn message<T: DeserializeOwned>(headers: &HeaderMap, body: Body
         }
         return read(&message);
     }
-    let body = Limited::new(body, LARGEST).collect().await;
-    let body = body.map_err(|_| Fault::bad(format!("a message is at most {LARGEST} bytes and must come whole")))?.to_bytes();
+    let wrong = || Fault::bad(format!("a message is at most {LARGEST} bytes and must come whole"));
+    if limits::announces_more(&body, LARGEST) {
+        return Err(wrong());
+    }
+    let body = Limited::new(body, LARGEST).collect().await.map_err(|_| wrong())?.to_bytes();
     if body.is_empty() { read(b"{}") } else { read(&body) }
 }
 

@@ -15,8 +15,10 @@ use axum::response::{IntoResponse, Response};
 use hotdesk_api::desk::{Desk, State};
 use hotdesk_fleet::Who;
 use http_body_util::{BodyExt, Limited};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The longest life that a client may ask for. Longer ones are a mistake, and can be had by asking again.
@@ -62,7 +64,8 @@ async fn route(app: App, who: Who, request: Request) -> Result<Response> {
             StatusCode::NOT_IMPLEMENTED,
             "templates are built on this fleet by `hotdesk template build`; every template of it can be named in Sandbox.create",
         )),
-        ["sandboxes", _, "network"] if method == Method::PUT => {
+        ["sandboxes", id, "network"] if method == Method::PUT => {
+            find(&app, &who, id).await?;
             Ok(plain(StatusCode::NOT_IMPLEMENTED, "the network of a sandbox is decided when it is made: allow_internet_access"))
         }
         _ => Ok(Fault::new(Code::NotFound, "there is no such call").into_response_of_data()),
@@ -71,9 +74,11 @@ async fn route(app: App, who: Who, request: Request) -> Result<Response> {
 
 /// The JSON of a body; one without is an empty object.
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T> {
-    let body = Limited::new(body, limits::JSON_BODY).collect().await;
-    let body =
-        body.map_err(|_| Refusal::invalid(format!("the body is larger than {} bytes, or broke off", limits::JSON_BODY)))?;
+    let wrong = || Refusal::invalid(format!("the body is larger than {} bytes, or broke off", limits::JSON_BODY));
+    if limits::announces_more(&body, limits::JSON_BODY) {
+        return Err(wrong());
+    }
+    let body = Limited::new(body, limits::JSON_BODY).collect().await.map_err(|_| wrong())?;
     let text = body.to_bytes();
     let text: &[u8] = if text.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &text };
     serde_json::from_slice(text).map_err(|e| Refusal::invalid(format!("the body can't be understood: {e}")))
@@ -133,20 +138,5 @@ fn alias(app: &App, name: &str) -> Result<Response> {
 
 /// Percent signs resolved; what is no text stays as it is.
 pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Cow::into_owned)
 }

@@ -91,7 +91,7 @@ async fn start(sandbox: Sandbox, headers: &HeaderMap, body: Body) -> Result<Resp
     let (pid, output, terminal) = match pty {
         Some(Pty { size }) => {
             let (cols, rows) = size.map(|size| (size.cols, size.rows)).unzip();
-            let wish = OpenTerminal { argv: Some(argv), env, cwd, cols, rows, timeout_ms, patient: true, tag, name: None };
+            let wish = OpenTerminal { argv: Some(argv), env, cwd, cols, rows, timeout_ms, patient: true, tag };
             let made: TerminalInfo = user.post("terminals", &wish).await.map_err(wrong)?;
             (made.pid, format!("terminals/{}/output?encoding=base64", made.id), true)
         }

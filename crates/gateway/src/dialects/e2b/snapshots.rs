@@ -65,8 +65,7 @@ pub(super) async fn list(app: &App, who: &Who, query: &str) -> Result<Response> 
         snapshot.state == SnapshotState::Ready
             && desk.as_ref().is_none_or(|desk| *desk == snapshot.desk)
             && value("name").is_none_or(|name| snapshot.name.as_deref() == Some(name))
-            // What a fork is made from is nobody's.
-            && snapshot.reason == "asked for"
+            && is_known(snapshot)
     });
     all.sort_by(|a, b| (&b.created_at, &b.id).cmp(&(&a.created_at, &a.id)));
     if let Some(from) = value("nextToken") {
@@ -83,10 +82,19 @@ pub(super) async fn list(app: &App, who: &Who, query: &str) -> Result<Response> 
     Ok(response)
 }
 
+/// What a fork is made from is nobody's, and neither is what was deleted and only stays for the sandboxes that came from it.
+fn is_known(snapshot: &Snapshot) -> bool {
+    snapshot.reason == "asked for"
+}
+
 pub(super) async fn delete(app: &App, who: &Who, id: &str) -> Result<Response> {
-    match app.fleet.delete_snapshot(who, id).await {
+    let unknown = || Ok(plain(StatusCode::NOT_FOUND, &format!("snapshot {id} was not found")));
+    if !app.fleet.snapshots(who).await?.iter().any(|snapshot| snapshot.id == id && is_known(snapshot)) {
+        return unknown();
+    }
+    match app.fleet.give_up_snapshot(who, id).await {
         Ok(()) => Ok(done()),
-        Err(Error::NotFound { .. }) => Ok(plain(StatusCode::NOT_FOUND, &format!("snapshot {id} was not found"))),
+        Err(Error::NotFound { .. }) => unknown(),
         Err(error) => Err(error.into()),
     }
 }

@@ -5,6 +5,7 @@ use super::super::images::Step;
 use super::super::reply::{Failure, Reply};
 use super::super::{Call, seal};
 use super::{KIND, Named};
+use crate::app::App;
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -70,6 +71,13 @@ pub(super) fn follow(mut told: watch::Receiver<String>) -> axum::response::Respo
     ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(lines)).into_response()
 }
 
+/// What the last steps of a template's build printed.
+pub(super) fn printed(app: &App, template: &str) -> String {
+    let log = app.images.log(template).unwrap_or_default();
+    let skipped = log.lines().count().saturating_sub(LOG_LINES);
+    log.lines().skip(skipped).map(|line| format!("{line}\n")).collect()
+}
+
 /// Builds the template of a snapshot, and writes down how that went.
 pub(super) fn start(call: &Call, named: Named) {
     let app = call.app.clone();
@@ -80,9 +88,7 @@ pub(super) fn start(call: &Call, named: Named) {
         add(named.dockerfile.as_deref().unwrap_or_default());
         let built = app.images.build(&named.template, add).await;
         // What the steps printed is in the log, which is complete only now.
-        let log = app.images.log(&named.template).unwrap_or_default();
-        let tail: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
-        tail.iter().rev().for_each(|line| add(line));
+        add(&printed(&app, &named.template));
         let outcome = match built {
             Ok(_) => Build::Done,
             Err(e) => Build::Failed(e.to_string()),

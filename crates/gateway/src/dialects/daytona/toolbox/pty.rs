@@ -1,7 +1,7 @@
 //! Terminals (PTY): those of the desk, under names that clients choose.
 
 use super::super::desk::Desk;
-use super::super::reply::{Failure, Reply, empty, ok};
+use super::super::reply::{Failure, Reply, ok};
 use super::super::{Call, api};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -31,7 +31,7 @@ pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply 
         (&Method::POST, []) => {
             let wanted: NewPty = call.json().await?;
             let terminal = open(&desk, wanted).await?;
-            Ok((StatusCode::CREATED, axum::Json(json!({"sessionId": terminal.name}))).into_response())
+            Ok((StatusCode::CREATED, axum::Json(json!({"sessionId": name(&terminal)}))).into_response())
         }
         (&Method::GET, []) => {
             let list: TerminalList = desk.get("/v1/terminals").await?;
@@ -57,7 +57,7 @@ pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply 
         (&Method::DELETE, [id]) => {
             let terminal = find(&desk, id).await?;
             desk.delete(&format!("/v1/terminals/{}", terminal.id)).await?;
-            empty(StatusCode::OK)
+            ok(json!({"message": "the PTY session is ended"}))
         }
         (&Method::POST, [id, "resize"]) => {
             let size: ResizeTerminal = call.json().await?;
@@ -87,7 +87,7 @@ async fn open(desk: &Desk, wanted: NewPty) -> Reply<TerminalInfo> {
         return Err(Failure::conflict(format!("conflict: there is a PTY session {} already", wanted.id)));
     }
     let request = OpenTerminal {
-        name: Some(wanted.id),
+        tag: Some(wanted.id),
         cwd: wanted.cwd.filter(|cwd| !cwd.is_empty()),
         env: wanted.envs.unwrap_or_default().into_iter().map(|(name, value)| (name, Some(value))).collect(),
         cols: wanted.cols.filter(|n| *n > 0),
@@ -105,15 +105,15 @@ async fn find(desk: &Desk, id: &str) -> Reply<TerminalInfo> {
 }
 
 fn name(terminal: &TerminalInfo) -> String {
-    terminal.name.clone().unwrap_or_else(|| terminal.id.to_string())
+    terminal.tag.clone().unwrap_or_else(|| terminal.id.to_string())
 }
 
 fn describe(terminal: &TerminalInfo) -> Value {
     let created = i64::try_from(terminal.started_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     json!({
         "id": name(terminal),
-        "cwd": "",
-        "envs": {},
+        "cwd": terminal.cwd.as_deref().unwrap_or_default(),
+        "envs": terminal.env,
         "cols": terminal.cols,
         "rows": terminal.rows,
         "createdAt": created.unwrap_or_default().to_string(),
@@ -165,8 +165,7 @@ async fn attach(desk: &Desk, terminal: u64) -> Reply<DeskSocket> {
     let door = desk.app.fleet.door(&desk.caller.who, &desk.id).await?;
     let stream = door.address.connect().await.map_err(|e| failed(&e))?;
     let mut request = format!("ws://desk/v1/terminals/{terminal}/attach").into_client_request().map_err(|e| failed(&e))?;
-    let secret = format!("Bearer {}", door.secret).parse().map_err(|e| failed(&e))?;
-    request.headers_mut().insert(header::AUTHORIZATION, secret);
+    door.dress(request.headers_mut());
     let (socket, _) = tokio_tungstenite::client_async(request, stream).await.map_err(|e| failed(&e))?;
     Ok(socket)
 }

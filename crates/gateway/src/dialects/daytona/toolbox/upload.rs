@@ -2,14 +2,14 @@
 
 use super::super::Call;
 use super::super::desk::{Desk, encoded};
-use super::super::reply::{Failure, Reply, empty, ok};
+use super::super::reply::{Failure, Reply, ok};
 use super::files::of_file;
 use axum::body::{Body, Bytes};
 use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::{Method, StatusCode, header};
 use axum::response::IntoResponse;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
@@ -61,17 +61,21 @@ pub(crate) async fn one(mut call: Call, desk: Desk) -> Reply {
     let is_form = |kind: &header::HeaderValue| kind.as_bytes().starts_with(b"multipart/form-data");
     if !call.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_form) {
         put(&desk, &path, call.take_body()).await?;
-        return empty(StatusCode::OK);
+        return ok(uploaded(&path));
     }
     let mut form = form(call).await?;
     let broken = |e: axum::extract::multipart::MultipartError| Failure::bad_request(format!("bad request: {}", e.body_text()));
     while let Some(field) = form.next_field().await.map_err(broken)? {
         if field.file_name().is_some() || field.name() == Some("file") {
             write(&desk, &path, field).await?;
-            return empty(StatusCode::OK);
+            return ok(uploaded(&path));
         }
     }
     Err(Failure::bad_request("bad request: the form holds no file"))
+}
+
+fn uploaded(path: &str) -> Value {
+    json!({"name": path.rsplit('/').next().unwrap_or(path), "path": path, "type": "file"})
 }
 
 async fn form(mut call: Call) -> Reply<Multipart> {
