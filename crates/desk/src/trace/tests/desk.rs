@@ -9,6 +9,8 @@ use crate::x11::tests::TestDisplay;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tower::ServiceExt;
 use xkeysym::key;
@@ -187,11 +189,7 @@ async fn a_desk_that_dies_leaves_a_trace_that_can_be_read() {
     let id = recorded.start(json!({})).await;
     assert_eq!(recorded.act(json!([{"do": "click", "at": {"x": 3, "y": 4}}])).await, 200);
     let path = recorded.display.place.home.join(FOLDER).join(format!("{id}.hdtrace"));
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while recorded.desk.tracer.current().unwrap().steps < 1 {
-        assert!(std::time::Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(|| recorded.desk.tracer.current().unwrap().steps == 1).await;
     // As it is on the disk now; nobody gets to write an end.
     let copy = recorded.display.place.home.join("copy.hdtrace");
     std::fs::copy(path, &copy).unwrap();
@@ -211,14 +209,23 @@ async fn a_recording_that_can_not_go_on_ends_and_the_desk_goes_on() {
             break;
         }
     }
+    until(|| recorded.desk.tracer.current().is_none()).await;
     let (_, info) = recorded.ask(Method::GET, &format!("/v1/traces/{id}"), Value::Null).await;
     assert!(info["note"].as_str().unwrap().contains("limit of 1048576 bytes"), "{info}");
     assert_eq!(recorded.ask(Method::GET, "/v1/trace", Value::Null).await.0, 404);
     assert_eq!(recorded.act(json!([{"do": "wait", "ms": 0}])).await, 200);
 }
 
-/// A window over everything that paints a spot wherever it is clicked.
-fn canvas(display: &TestDisplay) {
+async fn until(done: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < deadline, "it takes too long");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A window over everything that paints a spot wherever it is clicked, and counts them.
+fn canvas(display: &TestDisplay) -> Arc<AtomicUsize> {
     use x11rb::connection::Connection;
     use x11rb::protocol::Event;
     use x11rb::protocol::xproto::{ConnectionExt as _, CreateGCAux, CreateWindowAux, EventMask, Rectangle, WindowClass};
@@ -232,47 +239,48 @@ fn canvas(display: &TestDisplay) {
     connection.create_gc(gc, window, &CreateGCAux::new().foreground(0xff_ffff)).unwrap();
     connection.map_window(window).unwrap();
     connection.sync().unwrap();
+    let painted = Arc::new(AtomicUsize::new(0));
+    let count = painted.clone();
     std::thread::spawn(move || {
         while let Ok(event) = connection.wait_for_event() {
             if let Event::ButtonPress(press) = event {
                 let spot = Rectangle { x: press.event_x, y: press.event_y, width: 9, height: 9 };
                 let _ = connection.poly_fill_rectangle(window, gc, &[spot]);
-                let _ = connection.flush();
+                let _ = connection.sync();
+                count.fetch_add(1, Ordering::AcqRel);
             }
         }
     });
+    painted
+}
+
+/// Does lists of actions on a fresh canvas, each after the one before was painted, and tells the steps of their trace.
+async fn painted_steps(lists: &[Value]) -> Vec<Value> {
+    let recorded = Recorded::new().await;
+    let painted = canvas(&recorded.display);
+    let id = recorded.start(json!({})).await;
+    for (index, list) in lists.iter().enumerate() {
+        assert_eq!(recorded.act(list.clone()).await, 200);
+        until(|| painted.load(Ordering::Acquire) == index + 1).await;
+    }
+    assert_eq!(recorded.act(json!([{"do": "wait", "ms": 0}])).await, 200);
+    recorded.stop().await;
+    recorded.steps(&id).await
 }
 
 #[tokio::test]
-async fn the_same_steps_lead_to_the_same_picture() {
-    let first = Recorded::new().await;
-    canvas(&first.display);
-    let id = first.start(json!({})).await;
-    for n in 0..5 {
-        assert_eq!(first.act(json!([{"do": "click", "at": {"x": 20 + 40 * n, "y": 30 + 7 * n}}])).await, 200);
-    }
+async fn the_same_steps_lead_to_the_same_pictures() {
+    let click = |n: i32| json!([{"do": "click", "at": {"x": 20 + 40 * n, "y": 30 + 7 * n}}]);
     let drag = json!([{"do": "drag", "path": [{"x": 300, "y": 300}, {"x": 350, "y": 310}], "ms": 50}]);
-    assert_eq!(first.act(drag).await, 200);
-    first.stop().await;
-    let steps = first.steps(&id).await;
-
-    let second = Recorded::new().await;
-    canvas(&second.display);
-    let again = second.start(json!({})).await;
-    for step in &steps {
-        assert_eq!(second.act(step["actions"].clone()).await, 200);
-    }
-    second.stop().await;
-    let replayed = second.steps(&again).await;
-    let last = |steps: &[Value]| steps.last().unwrap()["after"].clone();
-    assert!(last(&steps).is_string() && last(&steps) == last(&replayed), "{steps:#?} {replayed:#?}");
-    assert_eq!(
-        steps.iter().map(|s| &s["actions"]).collect::<Vec<_>>(),
-        replayed.iter().map(|s| &s["actions"]).collect::<Vec<_>>()
-    );
-    // Six different pictures after six steps.
-    let mut names: Vec<_> = steps.iter().map(|step| step["after"].as_str().unwrap()).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), 6);
+    let lists: Vec<Value> = (0..5).map(click).chain([drag]).collect();
+    let first = painted_steps(&lists).await;
+    // What was recorded can be sent again as it is.
+    let again: Vec<Value> = first[..6].iter().map(|step| step["actions"].clone()).collect();
+    let second = painted_steps(&again).await;
+    let told = |steps: &[Value]| steps.iter().map(|step| (step["actions"].clone(), step["before"].clone())).collect::<Vec<_>>();
+    assert_eq!(told(&first), told(&second));
+    let mut pictures: Vec<_> = first.iter().map(|step| step["before"].as_str().unwrap()).collect();
+    pictures.sort_unstable();
+    pictures.dedup();
+    assert_eq!(pictures.len(), 7, "none, then one more spot after each step");
 }
