@@ -162,7 +162,7 @@ def test_previews(box, key, url, until):
     assert look(url.removesuffix("/daytona/api") + "/hostname", **name).status_code == 200
 
 
-@supports("volumes", "create, find, mount (sub-paths too), used by two sandboxes one after the other; POSIX, so databases and disk images may sit on them")
+@supports("volumes", "create, find, mount, used by two sandboxes one after the other; POSIX, so databases and disk images may sit on them")
 def test_volumes(client, tag, until):
     volume = client.volume.get(tag("volume"), create=True)
     until(lambda: client.volume.get(volume.name).state == "ready", what="the volume is ready")
@@ -194,7 +194,7 @@ def deleted(client, volume) -> bool:
     return True
 
 
-@supports("snapshots", "from an image name, with logs; list, get, delete; sandboxes from them")
+@supports("snapshots", "from an image name; list, get, delete; sandboxes from them")
 def test_snapshots(client, tag):
     name = tag("snapshot")
     made = client.snapshot.create(CreateSnapshotParams(name=name, image="debian:12.9", resources=Resources(cpu=1, memory=1, disk=3)))

@@ -59,7 +59,7 @@ def test_typing_reaches_a_program(desktop):
     assert desktop.files.read("/tmp/typed") == "it's 42\n"
 
 
-@supports("desktop", "the picture stream: its page and its WebSocket through the fleet, with a key or without; `https` addresses need a domain")
+@supports("desktop", "the picture stream: its page and its WebSocket through the fleet, with a key; `https` addresses need a domain")
 def test_stream(desktop):
     desktop.stream.start(require_auth=True)
     try:
