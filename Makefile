@@ -66,7 +66,7 @@ test-k8s: ## Real desks on three nodes of a cluster of our own, one of them kill
 	@$(CARGO) build --release --locked --workspace --examples --bins
 	@scripts/kubernetes build
 	@target/release/hotdesk template build bare
-	$(CARGO) test --release --locked -p hotdesk-provider --lib kubernetes
+	$(CARGO) test --release --locked --workspace --lib kubernetes
 	@scripts/test-kubernetes
 
 bench: ## Run us and the plain Python way side by side; prints medians and ratios
