@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import cluster_of_its_own  # noqa: E402
 import httpx  # noqa: E402
 import served  # noqa: E402
+from waiting import eventually  # noqa: E402
 
 #: Requests to the gateway at a time.
 CLIENTS = 32
@@ -273,6 +274,8 @@ def main() -> None:
         nodes = subprocess.Popen([program, cluster.admin, str(said.nodes), str(most)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             assert nodes.stdout.readline() == "ready\n", "the nodes did not come up"
+            # New nodes are closed until the controllers have heard of them.
+            eventually(lambda: not any(node["spec"].get("taints") for node in cluster.get("/api/v1/nodes")["items"]), "all nodes are open", limit=120)
             settings = SETTINGS.format(kubeconfig=gateway, most=said.desks + 100)
             fleet = served.Serve(provider="kubernetes", settings=settings, environment={"HOTDESK_LOG": "warn"})
             fleet.start()

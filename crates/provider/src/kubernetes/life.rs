@@ -240,6 +240,10 @@ impl Kubernetes {
         let Some(seen) = self.find(id).await? else {
             return Err(Error::NotFound("its pod is not in the cluster any more, and its log went with it".into()));
         };
+        // A silent node is not asked, because every question would take seconds: what the cluster says is all there is.
+        if seen.node_lost {
+            return Ok(format!("{}\n", seen.why()));
+        }
         let cluster = self.cluster().await?;
         let api = cluster.api::<Pod>();
         let name = self.pod_name(id);

@@ -149,6 +149,8 @@ async fn losses(server: &Server, folder: &Path) {
     // The node is lost: nobody confirms the end of its pods, and it is not waited for.
     server.lose_node("fleet002", &desk.id).await;
     server::until("the loss is seen", async || gone(kubernetes.list().await.unwrap())).await;
+    let words = kubernetes.logs(&desk.id, 3).await.unwrap();
+    assert!(words.contains("its node is gone"), "{words}");
     let elsewhere = kubernetes.start(&desk, &progress).await.unwrap();
     assert_ne!(placed.handle["uid"], elsewhere.handle["uid"]);
     kubernetes.delete(&desk.id).await.unwrap();
