@@ -78,7 +78,7 @@ test-conformance-all: ## The same with older SDKs, timers of minutes and images 
 	@SDK=2.20.3 scripts/test-e2b
 
 test-k8s: ## Real desks on three nodes of a cluster of our own, one of them killed; the scale run in small (root; builds Kubernetes once)
-	@scripts/setup test
+	@scripts/setup kubernetes
 	@$(CARGO) build --release --locked --workspace --examples --bins
 	@scripts/kubernetes build
 	@target/release/hotdesk template build bare
@@ -97,7 +97,7 @@ bench: dashboard ## Run us and the plain Python way side by side; prints medians
 	@bench/dialects $(BENCH_DIALECTS)
 
 bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; draws docs/scale.svg (root; 5 minutes)
-	@scripts/setup bench
+	@scripts/setup kubernetes
 	@$(CARGO) build --release --locked --workspace --examples --bins
 	@scripts/kubernetes build
 	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)

@@ -22,7 +22,7 @@ async fn each_mistake_has_its_status() {
     assert!(trace.headers().contains_key("allow"));
     assert_eq!(problem(trace).await.status, 405, "would show the desk's secret");
     assert_eq!(problem(world.get("/v1/nowhere").await).await.status, 404);
-    assert_eq!(problem(world.get("/").await).await.status, 404);
+    assert_eq!(problem(world.get("/nowhere").await).await.status, 404);
     let text = world.ask(Method::POST, "/v1/desks", &world.admin).header("content-type", "text/plain").body("{}");
     assert_eq!(problem(text.send().await.unwrap()).await.status, 415);
     let json =

@@ -61,7 +61,7 @@ impl Default for Config {
             auto_archive_minutes: 7 * 24 * 60,
             requests_per_second: 20.0,
             burst: 40,
-            // Daytona's published prices in US dollars, as of November 2026's documentation; the first 5 GiB of disk are free.
+            // About what Daytona asks, in US dollars, so that a budget is no surprise; its price list says what it really is.
             price: Price { cpu_hour: 0.0504, memory_gib_hour: 0.0162, disk_gib_hour: 0.000_108 },
             ca_file: None,
             insecure: false,

@@ -55,7 +55,7 @@ impl Default for Config {
             timeout_s: 600,
             requests_per_second: 20.0,
             burst: 40,
-            // E2B's published prices in US dollars, per second there; disk is in the plan.
+            // About what E2B asks, in US dollars, per second there; disk is in the plan. Its price list says what it really is.
             price: Price { cpu_hour: 0.0504, memory_gib_hour: 0.0162, disk_gib_hour: 0.0 },
             ca_file: None,
             insecure: false,

@@ -62,5 +62,8 @@ async fn a_port_where_nothing_listens_and_a_plain_request_are_problems() {
 #[tokio::test]
 async fn a_desk_without_a_display_shows_no_activity() {
     let activity = TestDesk::new().await.get("/v1/activity").await.good();
-    assert_eq!(activity, serde_json::json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false}));
+    assert_eq!(
+        activity,
+        serde_json::json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false, "driver": "agent"})
+    );
 }

@@ -249,6 +249,11 @@ async fn play(pods: &Api<Pod>, pod: Pod) {
     if pod.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Pending") {
         return;
     }
+    // A Pod that is on no node is removed at once by whoever deletes it.
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
+    let binding = serde_json::to_vec(&binding).unwrap();
+    let _ = pods.create_subresource::<serde_json::Value>("binding", &name, &PostParams::default(), binding).await;
     let ip = IpAddr::V4(Ipv4Addr::from_bits(NEXT.fetch_add(1, Ordering::Relaxed)));
     tokio::spawn(answer(TcpListener::bind(SocketAddr::new(ip, super::PORT)).await.unwrap()));
     let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
