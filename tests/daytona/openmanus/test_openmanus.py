@@ -99,7 +99,7 @@ def test_create_and_delete(client, until):
     assert again.fs.download_file("/workspace/kept.txt") == b"kept"
     assert again.get_preview_link(6080).url and again.get_preview_link(8080).url
     running = lambda: again.process.exec("pgrep -c -f '[/]usr/bin/supervisord'").result.strip()  # noqa: E731
-    assert until(running) == "1", "who starts it again is told that it runs already"
+    assert until(lambda: running() == "1"), "who starts it again is told that it runs already, and ends"
     delete_sandbox(client, again.id)
     assert client.get(again.id).state in ("destroying", "destroyed"), "a deleted one is known for a while"
 
