@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Resource
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -252,8 +252,7 @@ async fn play(pods: &Api<Pod>, pod: Pod) {
     // A Pod that is on no node is removed at once by whoever deletes it.
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}});
-    let binding = serde_json::to_vec(&binding).unwrap();
-    let _ = pods.create_subresource::<serde_json::Value>("binding", &name, &PostParams::default(), binding).await;
+    let _: Result<Value, _> = pods.create_subresource("binding", &name, &PostParams::default(), &binding).await;
     let ip = IpAddr::V4(Ipv4Addr::from_bits(NEXT.fetch_add(1, Ordering::Relaxed)));
     tokio::spawn(answer(TcpListener::bind(SocketAddr::new(ip, super::PORT)).await.unwrap()));
     let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
