@@ -167,6 +167,10 @@ impl Provider for Kubernetes {
 
     async fn list(&self) -> Result<Vec<Found>> {
         let world = self.world().await?;
+        // A watch that goes on where it broke off says nothing until something happens, so the API server itself is asked.
+        if world.is_broken() && self.answers().await {
+            world.mend();
+        }
         let mut found = Vec::new();
         for (id, seen) in world.all()? {
             let running = seen.as_ref().is_some_and(|seen| seen.is_running());

@@ -6,7 +6,7 @@ use super::world::{Phase, Seen, World};
 use super::{Kubernetes, OnNodeLoss};
 use crate::{DeskSpec, Door, Error, Placed, Progress, Result};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, LogParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams, Preconditions};
 use rand::RngExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -69,6 +69,14 @@ impl Kubernetes {
         }
         progress.stage("waiting for a turn");
         self.starts.acquire().await.ok()
+    }
+
+    /// Whether the API server answers a small question.
+    pub(super) async fn answers(&self) -> bool {
+        let Ok(cluster) = self.cluster().await else { return false };
+        let api = cluster.api::<Pod>();
+        let one = ListParams::default().limit(1);
+        tokio::time::timeout(Duration::from_secs(5), api.list_metadata(&one)).await.is_ok_and(|answer| answer.is_ok())
     }
 
     /// The desk's Pod as the cluster has it now.

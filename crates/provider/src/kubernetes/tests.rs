@@ -216,10 +216,13 @@ async fn refusals(server: &Server, folder: &Path) {
     }
     kubernetes.delete(&desk.id).await.unwrap();
     server.set_quota(0).await;
-    match kubernetes.create(&desk, &progress).await {
-        Err(Error::Full(reason)) => assert!(reason.contains("quota"), "{reason}"),
-        other => panic!("the quota is used up: {other:?}"),
-    }
+    // The API server learns of a quota a little later.
+    server::until("the quota is used up", async || {
+        let refused = kubernetes.create(&desk, &progress).await;
+        kubernetes.delete(&desk.id).await.unwrap();
+        matches!(refused, Err(Error::Full(reason)) if reason.contains("quota"))
+    })
+    .await;
     server.drop_quota().await;
     let stranger = provider(server, folder, "fleet006", |config| config.namespace = Some("default".into()));
     match stranger.create(&desk, &progress).await {

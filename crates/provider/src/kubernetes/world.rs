@@ -226,6 +226,15 @@ impl World {
         self.news.notified().await;
     }
 
+    pub(super) fn is_broken(&self) -> bool {
+        self.state().broken.is_some()
+    }
+
+    /// The API server answers again; the watch goes on by itself.
+    pub(super) fn mend(&self) {
+        self.state().broken = None;
+    }
+
     /// Desks that exist, with their Pod if there is one.
     pub(super) fn all(&self) -> Result<Vec<(String, Option<Arc<Seen>>)>> {
         let state = self.state();
