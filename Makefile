@@ -36,11 +36,7 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
 	@$(MAKE) --no-print-directory test-fleet
-	@$(MAKE) --no-print-directory test-dialects
-	@$(MAKE) --no-print-directory test-mcp
-	@$(MAKE) --no-print-directory test-dashboard
-	@$(MAKE) --no-print-directory test-gce
-	@$(MAKE) --no-print-directory test-clouds
+	@scripts/together "test-dialects test-mcp test-dashboard" "test-gce test-clouds"
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests

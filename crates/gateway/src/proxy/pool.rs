@@ -17,11 +17,12 @@ use tokio::time::Instant;
 const KEEP: Duration = Duration::from_secs(30);
 /// The same for programs in a desk, of which some close after 5 s.
 const KEEP_PORT: Duration = Duration::from_secs(4);
-/// Quiet connections for one place. An agent has one request under way, rarely a few.
-const KEEP_EACH: usize = 8;
+/// Quiet connections for one place. An agent has one request under way, rarely a few; but a burst that closed each of its connections
+/// would fill the desk's count with those whose end it has not noticed yet.
+const KEEP_EACH: usize = 64;
 /// Connections to one desk at a time. Its server takes 512 and refuses the next, so more requests wait here for their turn; the
-/// rest is for tunnels and for whoever asks a desk without us: its keeper, and the programs in it.
-const EACH: usize = 384;
+/// rest is for quiet ones, for tunnels, and for whoever asks a desk without us: its keeper, and the programs in it.
+const EACH: usize = 256;
 /// How long a request waits for one of them.
 const TURN: Duration = Duration::from_secs(30);
 /// A Unix socket answers at once or not at all; a container's network nearly so.
