@@ -18,6 +18,8 @@ const WORDS: &[u8] = b"hotdesk: it runs";
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// All that is heard of it.
 const LARGEST_OUTPUT: u64 = 16 << 10;
+/// Code that is translated once and kept, in MiB; QEMU's own default is 1024 per machine.
+const TRANSLATED_MIB: u32 = 256;
 const DEVICE: &str = "/dev/kvm";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,15 @@ impl Accel {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
         }
+    }
+
+    /// How QEMU is told, with the processor that the guest sees: a KVM that runs one kind may refuse another.
+    pub(super) fn words(self) -> [String; 4] {
+        let (accel, processor) = match self {
+            Self::Kvm => ("kvm".to_owned(), "host"),
+            Self::Tcg => (format!("tcg,thread=multi,tb-size={TRANSLATED_MIB}"), "max,la57=off"),
+        };
+        ["-accel".into(), accel, "-cpu".into(), processor.into()]
     }
 }
 
@@ -98,10 +109,10 @@ async fn probe(program: &Path) -> std::result::Result<(), String> {
             _ => format!("{DEVICE} can't be opened: {e}"),
         });
     }
-    run(program, "kvm", PROBE_LIMIT).await.map_err(|why| format!("KVM is there, but {why}"))
+    run(program, &Accel::Kvm.words(), PROBE_LIMIT).await.map_err(|why| format!("KVM is there, but {why}"))
 }
 
-async fn run(program: &Path, accel: &str, limit: Duration) -> std::result::Result<(), String> {
+async fn run(program: &Path, accel: &[String], limit: Duration) -> std::result::Result<(), String> {
     let mut name = std::env::temp_dir();
     name.push(format!("hotdesk-probe-{:016x}", rand::random::<u64>()));
     crate::local::directory::write_bytes(&name, PROBE, 0o600).map_err(|e| format!("{}: {e}", name.display()))?;
@@ -109,7 +120,8 @@ async fn run(program: &Path, accel: &str, limit: Duration) -> std::result::Resul
         let words = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "16", "-serial", "stdio"];
         let mut child = tokio::process::Command::new(program)
             .args(words)
-            .args(["-accel", accel, "-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+            .args(accel)
+            .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
             .arg("-drive")
             .arg(format!("file={},format=raw,if=floppy,readonly=on", name.display()))
             .stdin(Stdio::null())
@@ -142,8 +154,9 @@ mod tests {
     #[tokio::test]
     async fn the_test_guest_runs_where_a_machine_works() {
         let program = crate::qemu::find_program().expect("qemu-system-x86 is installed");
-        run(&program, "tcg", Duration::from_secs(60)).await.unwrap();
-        assert!(run(&program, "no-such", Duration::from_secs(60)).await.is_err());
+        run(&program, &Accel::Tcg.words(), Duration::from_secs(60)).await.unwrap();
+        let none = ["-accel", "no-such"].map(String::from);
+        assert!(run(&program, &none, Duration::from_secs(60)).await.is_err());
     }
 
     #[tokio::test]

@@ -74,8 +74,6 @@ pub(crate) const VIEW: &str = "view.sock";
 pub(crate) const TOKEN: &str = "token";
 /// Settings for the desk inside, the same way as `opt/hotdesk/settings`.
 pub(crate) const SETTINGS: &str = "settings";
-/// Code that is translated once and kept, in MiB; QEMU's own default is 1024 per machine.
-const TRANSLATED_MIB: u32 = 256;
 /// All guests have the same; none sees another.
 const MAC: &str = "52:54:00:68:64:01";
 
@@ -94,10 +92,8 @@ pub(crate) fn arguments(
     put(&["-name", &format!("guest={name}"), "-nodefaults", "-no-user-config", "-display", "none"]);
     // What a guest that broke out could do with the kernel.
     put(&["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
-    match machine.accel {
-        Accel::Kvm => put(&["-accel", "kvm", "-cpu", "host"]),
-        Accel::Tcg => put(&["-accel", &format!("tcg,thread=multi,tb-size={TRANSLATED_MIB}"), "-cpu", "max,la57=off"]),
-    }
+    let accel = machine.accel.words();
+    put(&accel.each_ref().map(String::as_str));
     put(&["-smp", &machine.cpus.to_string(), "-m", &format!("{}M", machine.memory_mib)]);
     put(&["-machine", "pc,memory-backend=ram,vmport=off", "-rtc", "base=utc,clock=host"]);
     let size = format!("id=ram,size={}M", machine.memory_mib);
