@@ -130,7 +130,8 @@ def test_shell_tool(sandbox, until):
     assert "absent" in run("tmux has-session -t work 2>/dev/null || echo absent")
     run("tmux new-session -d -s other")
     run("tmux kill-server")
-    assert "no server" in run("tmux list-sessions 2>&1 || true")
+    # It says either, as it meets the server gone or going.
+    assert "no server" in (left := run("tmux list-sessions 2>&1 || true")) or "server exited" in left
     assert run("cat /workspace/answer.txt").strip() == "42", "and the session itself goes on"
     sandbox.process.delete_session(session)
 
