@@ -232,6 +232,10 @@ mod tests {
         let address = Address::Unix(dir.path().join("s"));
         let Address::Unix(path) = &address else { unreachable!() };
         drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        // A program that another test starts at this moment has it too, until it is that program.
+        while std::os::unix::net::UnixStream::connect(path).is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
         let live = Listener::bind(&address).await.unwrap();
         assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(Listener::bind(&address).await.is_err());
@@ -261,10 +265,11 @@ mod tests {
         let (number, name) = (socket.as_raw_fd(), "server::listen::tests::a_socket_that_is_handed_over_is_used");
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", name]).env(PATH, &path).env("LISTEN_FDS", "1");
-        // SAFETY: one system call, and a variable of the child is set by another program below.
+        // SAFETY: one system call. The number may be the right one already, and then only the mark to close it has to go.
         unsafe {
-            command.pre_exec(move || match nix::libc::dup2(number, 3) {
-                3 => Ok(()),
+            command.pre_exec(move || match number {
+                3 if nix::libc::fcntl(3, nix::libc::F_SETFD, 0) == 0 => Ok(()),
+                _ if number != 3 && nix::libc::dup2(number, 3) == 3 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             })
         };
