@@ -69,6 +69,13 @@ export class Fleet {
     return text ? JSON.parse(text) : undefined;
   }
 
+  /** A command of the CLI; what it printed. */
+  run(command, ...args) {
+    const run = spawnSync(BINARY, [command, ...args, "--url", this.url], { encoding: "utf8" });
+    if (run.status !== 0) throw new Error(`hotdesk ${command}: ${run.stderr}`);
+    return run.stdout;
+  }
+
   tail() {
     return readFileSync(this.log, "utf8").split("\n").slice(-20).join("\n");
   }

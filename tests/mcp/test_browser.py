@@ -49,21 +49,21 @@ async def order(hands, desk: str):
 
     tree = await hands.said("tree", desk=desk, app="chromium")
     assert "What do you want?" in tree
-    dish = place(tree, r"entry.*Dish")
-    steps = [{"do": "click", "x": dish[0], "y": dish[1]}, {"do": "key", "keys": "ctrl+a"}, {"do": "type", "text": "Käsespätzle & 2 €"}]
-    await until_seen(hands, desk, steps, "Käsespätzle & 2 €", find="dish")
-    button = place(await hands.said("tree", desk=desk, find="Order now"), r"button \"Order now\"")
-    await until_seen(hands, desk, [{"do": "click", "x": button[0], "y": button[1]}], "Ordered: Käsespätzle & 2 €")
+    words = "Käsespätzle & 2 €"
+    await until_seen(hands, desk, r"entry.*Dish", [{"do": "key", "keys": "ctrl+a"}, {"do": "type", "text": words}], words)
+    await until_seen(hands, desk, r"button \"Order now\"", [], f"Ordered: {words}")
     seen = picture(await hands.call("look", desk=desk))
     assert seen.convert("RGB").getpixel((seen.width // 2, seen.height * 3 // 4)) == (0, 200, 0), "the page is green"
 
 
-async def until_seen(hands, desk: str, steps: list, words: str, **where):
-    """Acts, and looks for what comes of it; a page that is still loading may swallow a key, so it is done again."""
+async def until_seen(hands, desk: str, element: str, steps: list, words: str):
+    """Clicks an element, does the rest, and looks for what comes of it. A window that is new may still move, and a page that
+    loads may swallow a key: then it is looked for and done again, as anybody would."""
     for _ in range(10):
-        await hands.call("act", desk=desk, steps=steps)
+        x, y = place(await hands.said("tree", desk=desk, app="chromium"), element)
+        await hands.call("act", desk=desk, steps=[{"do": "click", "x": x, "y": y}, *steps])
         for _ in range(10):
-            if words in (said := await hands.said("tree", desk=desk, **where)):
+            if words in (said := await hands.said("tree", desk=desk, app="chromium")):
                 return
             await asyncio.sleep(0.5)
     raise AssertionError(f"{words} is not in\n{said}")

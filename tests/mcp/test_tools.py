@@ -163,7 +163,7 @@ def test_a_person_is_let_in(fleet, desk):
 
     said = run(work())
     key = re.search(r"HOTDESK_KEY=(hd_\S+)", said)[1]
-    assert f"ws://{fleet.url.removeprefix('http://')}/k/{key}/v1/desks/{desk}/view" in said
+    assert f"{fleet.url}/desks/{desk}#key={key}" in said
     assert fleet.request("GET", f"/v1/desks/{desk}/screen", key=key).status_code == 200
     assert fleet.request("DELETE", f"/v1/desks/{desk}", key=key).status_code == 403
     [made] = [k for k in fleet.request("GET", "/v1/keys").json()["keys"] if desk in k["name"]]

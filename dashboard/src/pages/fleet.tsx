@@ -101,7 +101,7 @@ export function FleetPage() {
           )}
         </Card>
         <Card title="Pools" note="desks that wait, so that a claim costs nothing">
-          {pools.error && !pools.value ? <Failure error={pools.error} /> : pools.value?.length === 0 ? <p class="soft small">No pool is kept. <code>hotdesk pool set base --min 2 --max 8</code> keeps desks of a template ready.</p> : (
+          {pools.error && !pools.value ? <Failure error={pools.error} /> : pools.value?.length === 0 ? <p class="soft small">No pool is kept. <code>hotdesk pool set base 2 --max 8</code> keeps desks of a template ready.</p> : (
             <div class="table-scroll"><table>
               <thead><tr><th>Template</th><th class="right">Ready</th><th class="right">On the way</th><th class="right">Wanted</th><th class="right">Claims</th><th class="right">Misses</th></tr></thead>
               <tbody>{pools.value?.map((pool) => <tr key={pool.template}><td>{pool.template}</td><td class="right number">{pool.ready}</td><td class="right number">{pool.filling}</td><td class="right number">{pool.target} <span class="faint">({pool.min} to {pool.max})</span></td><td class="right number">{pool.claims}</td><td class="right number">{pool.misses}</td></tr>)}</tbody>

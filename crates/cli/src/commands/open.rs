@@ -1,4 +1,4 @@
-//! `hotdesk open`: the live view of a desk.
+//! `hotdesk open`: the dashboard, signed in, or the live view of a desk in a VNC viewer.
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -9,6 +9,7 @@ use clap::Args;
 use hotdesk_client::{Client, Desk, Target};
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -18,22 +19,29 @@ const PIECE: usize = 16 * 1024;
 /// Viewers that are started if they are there.
 const VIEWERS: [&str; 5] = ["vncviewer", "xtigervncviewer", "gvncviewer", "vinagre", "remmina"];
 
+/// How long a browser may take to read the address that it was started with.
+const BROWSER_READS: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// The desk, by id, name or the beginning of either [default: the only one that runs]
+    /// The desk, by id, name or the beginning of either [default: all of them, on the wall]
     desk: Option<String>,
 
-    /// Only print the address; start no viewer
+    /// Only print the address; start nothing
     #[arg(long)]
     print: bool,
 
+    /// In a VNC viewer instead of the dashboard; without DESK, the only desk that runs
+    #[arg(long)]
+    vnc: bool,
+
     /// Print the WebSocket that noVNC and other viewers in browsers connect to, and end; it holds the key
-    #[arg(long, conflicts_with_all = ["print", "port"])]
+    #[arg(long, conflicts_with_all = ["print", "vnc"])]
     websocket: bool,
 
     /// The port of this machine that VNC viewers connect to [default: a free one]
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    port: u16,
+    #[arg(long, value_name = "PORT", requires = "vnc")]
+    port: Option<u16>,
 
     #[command(flatten)]
     reach: Reach,
@@ -42,33 +50,77 @@ pub(crate) struct OpenArgs {
 pub(crate) fn run(args: OpenArgs) -> Exit {
     reach::run(async move {
         let client = args.reach.client()?;
-        let desk = reach::desk_or_only(&client, args.desk.as_deref()).await?;
-        if args.websocket {
-            return Ok(out::line(&websocket(&client, &desk.id)?));
+        if args.vnc {
+            let desk = reach::desk_or_only(&client, args.desk.as_deref()).await?;
+            let what = title(&desk);
+            return serve(client.desk(&desk.id), &what, &args).await;
         }
-        let what = title(&desk);
-        serve(client.desk(&desk.id), &what, &args).await
+        if matches!(client.target(), Target::Unix(_)) {
+            return Err(Failure::usage("browsers can't use a Unix socket").hint("let the fleet listen on a port too, or use --vnc"));
+        }
+        if args.websocket {
+            let desk = reach::desk_or_only(&client, args.desk.as_deref()).await?;
+            return Ok(out::line(&websocket(&client, &desk.id)));
+        }
+        let path = match &args.desk {
+            Some(desk) => vec!["desks".to_owned(), reach::desk(&client, desk).await?.id],
+            None => Vec::new(),
+        };
+        let page = page(&client, &path.iter().map(String::as_str).collect::<Vec<_>>());
+        out::line(&page);
+        if !args.print && start_browser(&page).await {
+            say("it is shown in a browser");
+        }
+        Ok(Exit::Success)
     })
 }
 
-fn websocket(client: &Client, desk: &str) -> Outcome<String> {
-    if matches!(client.target(), Target::Unix(_)) {
-        return Err(Failure::usage("browsers can't use a Unix socket").hint("let the fleet listen on a port too"));
+/// The dashboard, signed in: what follows `#` never leaves the browser.
+fn page(client: &Client, path: &[&str]) -> String {
+    let address = client.address(path);
+    client.key().map_or(address.clone(), |key| format!("{address}#key={key}"))
+}
+
+/// Other people of the machine see how programs are called, so the browser is told the address by a file.
+async fn start_browser(page: &str) -> bool {
+    if !has_screen() {
+        return false;
     }
+    let Ok(mut file) = tempfile::Builder::new().prefix("hotdesk-").suffix(".html").tempfile() else { return false };
+    let page = page.replace('&', "&amp;").replace('"', "&quot;");
+    let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={page}\"><title>hotdesk</title>\n");
+    if std::io::Write::write_all(&mut file, text.as_bytes()).is_err() {
+        return false;
+    }
+    let mut command = Command::new("xdg-open");
+    command.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut started) = tokio::process::Command::from(command).spawn() else { return false };
+    let failed = matches!(tokio::time::timeout(BROWSER_READS, started.wait()).await, Ok(Ok(status)) if !status.success());
+    if !failed {
+        tokio::time::sleep(BROWSER_READS).await;
+    }
+    !failed
+}
+
+fn has_screen() -> bool {
+    std::env::var_os("DISPLAY").is_some() || std::env::var_os("WAYLAND_DISPLAY").is_some()
+}
+
+fn websocket(client: &Client, desk: &str) -> String {
     let path = ["v1", "desks", desk, "view"];
     let address = match client.key() {
         Some(key) => client.address(&[&["k", key][..], &path].concat()),
         None => client.address(&path),
     };
     // http becomes ws, https becomes wss.
-    Ok(address.replacen("http", "ws", 1))
+    address.replacen("http", "ws", 1)
 }
 
 /// Plain VNC on loopback, carried to the desk's live view.
 async fn serve(desk: Desk, what: &str, args: &OpenArgs) -> Outcome {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port))
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port.unwrap_or(0)))
         .await
-        .map_err(|e| Failure::new(Exit::Taken, format!("port {} can't be used: {e}", args.port)).hint("leave --port out"))?;
+        .map_err(|e| Failure::new(Exit::Taken, format!("that port can't be used: {e}")).hint("leave --port out"))?;
     let address = listener.local_addr().map_err(|e| Failure::local(e.to_string()))?;
     out::line(&format!("vnc://{address}"));
     let viewer = if args.print { None } else { start_viewer(address.port()) };
@@ -98,7 +150,7 @@ async fn serve(desk: Desk, what: &str, args: &OpenArgs) -> Outcome {
 }
 
 fn start_viewer(port: u16) -> Option<tokio::process::Child> {
-    if std::env::var_os("DISPLAY").is_none() && std::env::var_os("WAYLAND_DISPLAY").is_none() {
+    if !has_screen() {
         return None;
     }
     VIEWERS.iter().find_map(|program| {

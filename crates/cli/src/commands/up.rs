@@ -221,7 +221,7 @@ fn tell(client: &Client, data: &Path, desk: Option<&Desk>, began: bool, json: bo
             let memory = size(desk.resources.memory_mib << 20);
             text += &format!("The desk {name} is live ({}, template {}, {memory} at most).\n\n", desk.id, safe(&desk.template));
             text += &format!("  fleet  {url}\n");
-            text += &format!("  see    {hotdesk} open {name}\n");
+            text += &format!("  see    {hotdesk} open {name}     (the dashboard, signed in)\n");
             text += &format!("  look   {hotdesk} shot {name}\n");
             text += &format!("  shell  {hotdesk} sh {name}\n");
         }

@@ -209,3 +209,72 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::client::Body;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    /// A server that answers with these, and then that there is no such Pod; and when each request came.
+    fn cluster(answers: &'static [(u16, u32)]) -> (Cluster, Arc<Mutex<Vec<Instant>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let times = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let mut times = times.lock().unwrap();
+            times.push(Instant::now());
+            let (code, seconds) = answers.get(times.len() - 1).copied().unwrap_or((404, 0));
+            let status = serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "as the test wants it", "code": code,
+                "reason": "", "details": {"retryAfterSeconds": seconds},
+            });
+            let answer = Response::builder().status(code).body(Body::from(status.to_string().into_bytes())).unwrap();
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let client = Client::new(service, "desks");
+        let cluster = Cluster { client, namespace: "desks".into(), gate: Semaphore::new(4), not_before: Mutex::default() };
+        (cluster, asked)
+    }
+
+    async fn look(cluster: &Cluster) -> Result<Pod, Fault> {
+        let pods = cluster.api::<Pod>();
+        cluster.ask("find a Pod", || pods.get("x")).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_throttles_gets_its_pause_from_all() {
+        let (cluster, asked) = cluster(&[(429, 7)]);
+        let begin = Instant::now();
+        assert!(matches!(look(&cluster).await, Err(Fault::Missing)));
+        assert!(begin.elapsed() >= Duration::from_secs(7), "{:?}", begin.elapsed());
+        cluster.close_gate(Duration::from_secs(5));
+        let begin = Instant::now();
+        assert!(matches!(look(&cluster).await, Err(Fault::Missing)));
+        assert!(begin.elapsed() >= Duration::from_secs(5), "others wait too");
+        assert_eq!(asked.lock().unwrap().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_of_an_hour_is_not_believed() {
+        let (cluster, _) = cluster(&[(429, 3600)]);
+        let begin = Instant::now();
+        assert!(matches!(look(&cluster).await, Err(Fault::Missing)));
+        assert!(begin.elapsed() <= LONGEST_PAUSE.mul_f64(1.6), "{:?}", begin.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_that_pass_are_waited_out_and_others_told_at_once() {
+        let (cluster, asked) = cluster(&[(503, 0), (500, 0), (504, 0)]);
+        assert!(matches!(look(&cluster).await, Err(Fault::Missing)));
+        assert_eq!(asked.lock().unwrap().len(), 4);
+        let (cluster, asked) = self::cluster(&[(400, 0)]);
+        assert!(matches!(look(&cluster).await, Err(Fault::Other(Error::Failed(_)))));
+        assert_eq!(asked.lock().unwrap().len(), 1);
+        let (cluster, asked) = self::cluster(&[(503, 0); 100]);
+        assert!(matches!(look(&cluster).await, Err(Fault::Other(Error::Unavailable { .. }))));
+        assert_eq!(asked.lock().unwrap().len(), TRIES as usize);
+    }
+}

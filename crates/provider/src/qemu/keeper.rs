@@ -2,6 +2,7 @@
 //!
 //! `hotdesk vm` is this and little more, in a container as well as for a desk of the provider. QEMU ends with it, however it ends.
 
+use super::accel::Accel;
 use super::console;
 use super::control;
 use super::front::Front;
@@ -217,7 +218,7 @@ impl Keeper {
                 Ok(kind) => kind,
                 Err(e) => {
                     vm.quit().await;
-                    return Err(with_last_words(e, &plan.folder));
+                    return Err(with_last_words(e, plan));
                 }
             },
             () = &mut stop => {
@@ -297,15 +298,18 @@ fn write_running(plan: &Plan, qemu: Option<i32>, guest: Option<Kind>) -> Result<
     directory::write(path, &running).map_err(failed)
 }
 
-fn with_last_words(error: Error, folder: &Path) -> Error {
-    let words = console::last_lines(folder, LAST_WORDS);
-    match error {
-        Error::NotReady(why) if !words.trim().is_empty() => {
-            let words: Vec<_> = words.lines().map(|line| line.trim().escape_debug().to_string()).collect();
-            Error::NotReady(format!("{why}; its console's last words were: {}", words.join(" | ")))
-        }
-        other => other,
+fn with_last_words(error: Error, plan: &Plan) -> Error {
+    let Error::NotReady(mut why) = error else { return error };
+    let words = console::last_lines(&plan.folder, LAST_WORDS);
+    if !words.trim().is_empty() {
+        let words: Vec<_> = words.lines().map(|line| line.trim().escape_debug().to_string()).collect();
+        why += &format!("; its console's last words were: {}", words.join(" | "));
     }
+    if plan.machine.accel == Accel::Kvm {
+        // The test guest ran on it, and yet.
+        why += "; if KVM is to blame, accel = \"tcg\" or KVM=N does without it";
+    }
+    Error::NotReady(why)
 }
 
 /// Running out of descriptors passes; asking again at once would not help.

@@ -192,14 +192,13 @@ pub(super) async fn hand_over(server: Server, what: HandOver) -> Outcome {
     let mut text =
         format!("the desk {} can be used by a person for {minutes} minutes; the key opens this desk alone\n", title(&desk));
     let Some(address) = server.native.address() else {
-        let _ = writeln!(text, "in a terminal on the fleet's machine: HOTDESK_KEY={key} hotdesk open {}", desk.id);
+        let _ = writeln!(text, "in a terminal on the fleet's machine: HOTDESK_KEY={key} hotdesk open --vnc {}", desk.id);
         text.push_str(&kept);
         return says(text);
     };
-    let socket = address.replacen("http", "ws", 1);
-    let _ = writeln!(text, "in a terminal: HOTDESK_URL={address} HOTDESK_KEY={key} hotdesk open {}", desk.id);
-    let _ = writeln!(text, "in a browser, for noVNC: {socket}/k/{key}/v1/desks/{}/view", desk.id);
-    text.push_str("give both to the person, and look again when they are done\n");
+    let _ = writeln!(text, "in a browser: {address}/desks/{}#key={key}", desk.id);
+    let _ = writeln!(text, "in a VNC viewer: HOTDESK_URL={address} HOTDESK_KEY={key} hotdesk open --vnc {}", desk.id);
+    text.push_str("give the person one of them, and look again when they are done\n");
     text.push_str(&kept);
     says(text)
 }
