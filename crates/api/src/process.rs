@@ -248,6 +248,15 @@ pub struct WriteStdin {
     pub close: bool,
 }
 
+/// Changes to the environment of all programs that are started from now on. Those that run keep theirs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct ChangeVariables {
+    pub set: BTreeMap<String, String>,
+    /// Taken away, whoever has set them.
+    pub unset: Vec<String>,
+}
+
 /// A signal for a program.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ pub mod numbers;
 pub mod xauthority;
 
 pub use claim::Claim;
-pub(crate) use environment::add_variables;
+pub(crate) use environment::change_variables;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -83,7 +83,7 @@ impl Place {
     /// The environment of a program that is started now.
     pub(crate) fn environment_now(&self) -> BTreeMap<String, String> {
         let mut env = self.env.clone();
-        environment::extend_by_added(&mut env);
+        environment::apply_changes(&mut env);
         env
     }
 

@@ -56,7 +56,9 @@ pub(crate) fn run(args: OpenArgs) -> Exit {
             return serve(client.desk(&desk.id), &what, &args).await;
         }
         if matches!(client.target(), Target::Unix(_)) {
-            return Err(Failure::usage("browsers can't use a Unix socket").hint("let the fleet listen on a port too, or use --vnc"));
+            return Err(
+                Failure::usage("browsers can't use a Unix socket").hint("let the fleet listen on a port too, or use --vnc")
+            );
         }
         if args.websocket {
             let desk = reach::desk_or_only(&client, args.desk.as_deref()).await?;

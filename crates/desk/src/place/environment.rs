@@ -119,19 +119,26 @@ pub(crate) fn environment(own: impl Iterator<Item = (String, String)>, with: &In
     env
 }
 
-/// Variables that came while the desk ran, over those of its place. A copy of a desk is a whole process, so there is one set of them.
-static ADDED: RwLock<BTreeMap<String, String>> = RwLock::new(BTreeMap::new());
+/// Variables that came or went while the desk ran, over those of its place. A copy of a desk is a whole process, so there is one set
+/// of them.
+static CHANGED: RwLock<BTreeMap<String, Option<String>>> = RwLock::new(BTreeMap::new());
 
-/// Adds to the environment of all programs that are started from now on.
-pub(crate) fn add_variables(variables: BTreeMap<String, String>) {
-    let sane = |name: &str, value: &str| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
-    let variables = variables.into_iter().filter(|(name, value)| sane(name, value));
-    ADDED.write().unwrap_or_else(PoisonError::into_inner).extend(variables);
+/// Changes the environment of all programs that are started from now on; no value takes a variable away.
+pub(crate) fn change_variables(variables: impl IntoIterator<Item = (String, Option<String>)>) {
+    let sane = |name: &str, value: Option<&str>| {
+        !name.is_empty() && !name.contains(['=', '\0']) && !value.is_some_and(|value| value.contains('\0'))
+    };
+    let variables = variables.into_iter().filter(|(name, value)| sane(name, value.as_deref()));
+    CHANGED.write().unwrap_or_else(PoisonError::into_inner).extend(variables);
 }
 
-pub(super) fn extend_by_added(env: &mut BTreeMap<String, String>) {
-    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
-    env.extend(added.iter().map(|(name, value)| (name.clone(), value.clone())));
+pub(super) fn apply_changes(env: &mut BTreeMap<String, String>) {
+    for (name, value) in &*CHANGED.read().unwrap_or_else(PoisonError::into_inner) {
+        match value {
+            Some(value) => drop(env.insert(name.clone(), value.clone())),
+            None => drop(env.remove(name)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,21 @@ async fn a_program_runs_to_its_end() {
 }
 
 #[tokio::test]
+async fn the_environment_of_later_programs_can_be_changed() {
+    let desk = TestDesk::new().await;
+    let change = async |request: Value| {
+        let patch = Request::patch("/v1/variables").header("content-type", "application/json");
+        desk.ask(patch.body(Body::from(request.to_string())).unwrap()).await.status
+    };
+    let echo =
+        async || desk.post("/v1/processes/run", json!({ "shell": "echo $HOTDESK_TEST_LATER" })).await.good()["stdout"].clone();
+    assert_eq!(change(json!({ "set": { "HOTDESK_TEST_LATER": "yes", "": "no", "a=b": "no" } })).await, 204);
+    assert_eq!(echo().await, "yes\n");
+    assert_eq!(change(json!({ "unset": ["HOTDESK_TEST_LATER"] })).await, 204);
+    assert_eq!(echo().await, "\n");
+}
+
+#[tokio::test]
 async fn what_cannot_run_says_why() {
     let desk = TestDesk::new().await;
     for (request, status, code) in [

@@ -80,7 +80,7 @@ async fn thaw(State(desk): State<Desk>, Json(thaw): Json<Thaw>) -> Result<Status
     if let Some(password) = password.transpose()? {
         desk.view.set_password(password);
     }
-    place::add_variables(thaw.env);
+    place::change_variables(thaw.env.into_iter().map(|(name, value)| (name, Some(value))));
     renew_cookie(&desk.place);
     if let Some(token) = token {
         *desk.freeze.0.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);

@@ -6,6 +6,7 @@ use super::attach::{self, Attached, Input};
 use crate::Desk;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::place;
 use crate::process::jobs::{self, Job};
 use crate::process::tape::{Next, Reader, Source};
 use crate::process::{Command, Failure};
@@ -18,8 +19,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
 use hotdesk_api::process::{
-    Encoding, EndProcess, Exit, ListProcesses, OutputEvent, ProcessControl, ProcessInfo, ProcessList, ReadOutput, RunProcess,
-    RunResult, SendSignal, StartProcess, WriteStdin,
+    ChangeVariables, Encoding, EndProcess, Exit, ListProcesses, OutputEvent, ProcessControl, ProcessInfo, ProcessList,
+    ReadOutput, RunProcess, RunResult, SendSignal, StartProcess, WriteStdin,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub fn router() -> OpenApiRouter<Desk> {
         .routes(routes!(write_stdin))
         .routes(routes!(signal_process))
         .routes(routes!(attach_process))
+        .routes(routes!(change_variables))
 }
 
 /// Run a program to its end
@@ -182,6 +184,19 @@ async fn write_stdin(State(desk): State<Desk>, Path(id): Path<u64>, Json(request
 async fn signal_process(State(desk): State<Desk>, Path(id): Path<u64>, Json(request): Json<SendSignal>) -> Result<StatusCode> {
     desk.processes.jobs().get(id)?.signal(&request.signal, request.tree).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Change the environment of programs
+///
+/// Of all that are started from now on; those that run keep theirs. The changes are gone when the desk is started again.
+#[utoipa::path(
+    patch, path = "/v1/variables", tag = "processes", request_body = ChangeVariables,
+    responses((status = 204, description = "The next program has it."))
+)]
+async fn change_variables(Json(request): Json<ChangeVariables>) -> StatusCode {
+    let set = request.set.into_iter().map(|(name, value)| (name, Some(value)));
+    place::change_variables(set.chain(request.unset.into_iter().map(|name| (name, None))));
+    StatusCode::NO_CONTENT
 }
 
 /// Attach to a program

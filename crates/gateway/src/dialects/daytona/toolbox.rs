@@ -1,9 +1,12 @@
 //! The inside of a sandbox: programs, sessions, terminals, files, the desktop.
 
+mod a11y;
 mod code;
 mod computer;
 mod download;
 mod files;
+mod git;
+mod interpreter;
 pub(crate) mod links;
 mod process;
 mod pty;
@@ -31,8 +34,12 @@ pub(crate) async fn answer(call: Call, id: &str, words: &[&str]) -> Reply {
         (_, ["process", "pty", rest @ ..]) => pty::answer(call, desk, rest).await,
         (&Method::POST, ["process", "execute"]) => process::execute(call, &desk).await,
         (&Method::POST, ["process", "code-run"]) => code::run(call, &desk).await,
+        (_, ["process", "interpreter", rest @ ..]) => interpreter::answer(call, desk, rest).await,
+        (&Method::POST, ["env"]) => process::change_variables(call, &desk).await,
+        (_, ["git", rest @ ..]) => git::answer(call, desk, rest).await,
         (_, ["files", rest @ ..]) => files::answer(call, desk, rest).await,
         (_, ["computeruse", "recordings", rest @ ..]) => recordings::answer(call, desk, rest).await,
+        (_, ["computeruse", "a11y", rest @ ..]) => a11y::answer(call, desk, rest).await,
         (_, ["computeruse", rest @ ..]) => computer::answer(call, desk, rest).await,
         (&Method::GET, ["port"]) => process::ports(&desk).await,
         (&Method::GET, ["port", port, "in-use"]) => process::port_in_use(&call, &desk, port).await,

@@ -40,11 +40,6 @@ pub(crate) async fn answer(call: Call, desk: Desk, words: &[&str]) -> Reply {
             ok(json!({"displays": [{"id": 0, "x": 0, "y": 0, "width": width, "height": height, "isActive": true}]}))
         }
         (&Method::GET, ["display", "windows"]) => windows(&desk).await,
-        (_, ["a11y", ..]) => Err(Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "accessibility trees are read through the desk's own API here: GET /v1/desks/ID/tree",
-        )
-        .daemon("A11Y_UNAVAILABLE")),
         _ => Err(api::nothing(&call)),
     }
 }

@@ -4,8 +4,8 @@ use super::super::Call;
 use super::super::access;
 use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply, ok};
-use axum::http::StatusCode;
-use hotdesk_api::process::{RunProcess, RunResult};
+use axum::http::{Method, StatusCode};
+use hotdesk_api::process::{ChangeVariables, RunProcess, RunResult};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -32,6 +32,13 @@ pub(crate) async fn execute(mut call: Call, desk: &Desk) -> Reply {
     let run = RunProcess { shell: Some(wanted.command), cwd: wanted.cwd.filter(|cwd| !cwd.is_empty()), ..RunProcess::default() };
     let result = run_in(desk, run, wanted.envs, wanted.timeout).await?;
     ok(json!({"exitCode": exit_code(&result), "result": result.stdout}))
+}
+
+/// Changes the environment of all that is started from now on.
+pub(crate) async fn change_variables(mut call: Call, desk: &Desk) -> Reply {
+    let change: ChangeVariables = call.json().await?;
+    desk.json::<serde_json::Value>(Method::PATCH, "/v1/variables", &change).await?;
+    ok(json!({"message": "the environment is changed"}))
 }
 
 /// Runs a program; both of its streams are one.

@@ -30,8 +30,16 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// What a command of a shell prints: until it ends, or what there is.
     pub(crate) async fn open(desk: &Desk, command: &str, follow: bool) -> Reply<Self> {
-        let path = format!("{command}/output?encoding=base64&follow={follow}");
-        let response = desk.call(Method::GET, &path, Body::empty()).await?;
+        Self::read(desk, &format!("{command}/output?encoding=base64&follow={follow}")).await
+    }
+
+    /// What a process prints behind its first so many bytes, until it ends.
+    pub(crate) async fn after(desk: &Desk, process: &str, bytes: u64) -> Reply<Self> {
+        Self::read(desk, &format!("{process}/output?encoding=base64&from={bytes}")).await
+    }
+
+    async fn read(desk: &Desk, path: &str) -> Reply<Self> {
+        let response = desk.call(Method::GET, path, Body::empty()).await?;
         Ok(Self { body: response.into_body().into_data_stream(), rest: Vec::new() })
     }
 

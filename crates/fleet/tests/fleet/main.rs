@@ -1,18 +1,14 @@
-//! A whole fleet over a store and a provider in memory: what it promises, in milliseconds, with time that tests turn.
+//! A whole fleet over a store and a provider in memory: what it promises, in milliseconds, with time that tests turn. And over its
+//! real stores (`sqlite`, `orchestrators`).
 
-#[path = "fleet/basics.rs"]
 mod basics;
-#[path = "fleet/chaos.rs"]
 mod chaos;
-#[path = "fleet/life.rs"]
 mod life;
-#[path = "fleet/limits.rs"]
 mod limits;
-#[path = "fleet/pools.rs"]
+mod orchestrators;
 mod pools;
-#[path = "fleet/reconcile.rs"]
 mod reconcile;
-#[path = "fleet/volumes.rs"]
+mod sqlite;
 mod volumes;
 
 use hotdesk_api::desk::{Desk, NewDesk, State};
