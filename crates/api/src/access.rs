@@ -164,6 +164,30 @@ pub enum Act {
     ScrollTo { id: String },
 }
 
+impl Act {
+    /// The element that it is about.
+    pub fn id(&self) -> &str {
+        let (Self::Invoke { id, .. }
+        | Self::Focus { id }
+        | Self::SetValue { id, .. }
+        | Self::SetText { id, .. }
+        | Self::ScrollTo { id }) = self;
+        id
+    }
+
+    /// The same for another element.
+    #[must_use]
+    pub fn on(mut self, element: String) -> Self {
+        let (Self::Invoke { id, .. }
+        | Self::Focus { id }
+        | Self::SetValue { id, .. }
+        | Self::SetText { id, .. }
+        | Self::ScrollTo { id }) = &mut self;
+        *id = element;
+        self
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ActReply {

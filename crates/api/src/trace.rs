@@ -147,17 +147,48 @@ pub enum Deed {
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum OtherDeed {
     /// A window was activated, closed, …
-    Window { id: u32, change: WindowChange },
+    Window {
+        id: u32,
+        /// By which it is found on another desk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        change: WindowChange,
+    },
     /// A window was moved or resized.
-    PlaceWindow { id: u32, area: NewArea },
+    PlaceWindow {
+        id: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        area: NewArea,
+    },
     /// Something was done to an element of the accessibility tree.
-    Element { act: Act },
+    Element {
+        act: Act,
+        /// By which it is found on another desk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        element: Option<ElementName>,
+    },
     /// Something was put on the clipboard; other contents than text are not kept.
     Copy { selection: Selection, r#type: String, bytes: u64, text: Option<String> },
     /// The clipboard was emptied.
     ClearClipboard { selection: Selection },
     /// A snapshot was taken.
     Snapshot { id: String },
+}
+
+/// What an element is, in words that hold on other desks too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ElementName {
+    pub app: String,
+    pub role: String,
+    pub name: String,
+    /// How many before it have the same role and name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nth: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A snapshot that was taken while a trace is recorded.

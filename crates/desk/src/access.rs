@@ -145,7 +145,12 @@ impl Access {
             let session = self.session().await?;
             act::act(&session.bus, act).await
         };
-        self.gate.turn(|| vec![Deed::Other(OtherDeed::Element { act: act.clone() })], work).await
+        // Found again on another desk by its name; whoever acts has read the tree, so it is at hand.
+        let element = match self.gate.records() {
+            true => self.trees().await.ok().and_then(|trees| find::name_of(&trees, act.id())),
+            false => None,
+        };
+        self.gate.turn(|| vec![Deed::Other(OtherDeed::Element { act: act.clone(), element })], work).await
     }
 
     /// Forgets all trees, so that the next answer is built from nothing.

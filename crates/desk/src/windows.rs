@@ -110,16 +110,16 @@ impl Windows {
     }
 
     pub async fn activate(&self, id: u32) -> Result<()> {
-        self.gate.turn(changed(id, WindowChange::Activate), |_| self.line.ask(move |ewmh| ewmh.activate(id))).await
+        self.gate.turn(self.changed(id, WindowChange::Activate).await, |_| self.line.ask(move |ewmh| ewmh.activate(id))).await
     }
 
     pub async fn close(&self, id: u32) -> Result<()> {
-        self.gate.turn(changed(id, WindowChange::Close), |_| self.line.ask(move |ewmh| ewmh.close(id))).await
+        self.gate.turn(self.changed(id, WindowChange::Close).await, |_| self.line.ask(move |ewmh| ewmh.close(id))).await
     }
 
     /// Changes a window and waits a moment until the window manager has done it. Nothing is left of a closed window.
     pub async fn change(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
-        self.gate.turn(changed(id, change), |_| self.change_now(id, change)).await
+        self.gate.turn(self.changed(id, change).await, |_| self.change_now(id, change)).await
     }
 
     async fn change_now(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
@@ -157,7 +157,8 @@ impl Windows {
         if area.x.into_iter().chain(area.y).any(|place| place.unsigned_abs() > most as u32) {
             return Err(Error::Invalid(format!("the place of a window is between -{most} and {most}")));
         }
-        let deed = || vec![Deed::Other(OtherDeed::PlaceWindow { id, area })];
+        let title = self.title(id).await;
+        let deed = || vec![Deed::Other(OtherDeed::PlaceWindow { id, title, area })];
         self.gate.turn(deed, |_| self.place_now(id, area)).await
     }
 
@@ -201,6 +202,20 @@ impl Windows {
         }
     }
 
+    /// A change of a window, for whoever records it.
+    async fn changed(&self, id: u32, change: WindowChange) -> impl FnOnce() -> Vec<Deed> {
+        let title = self.title(id).await;
+        move || vec![Deed::Other(OtherDeed::Window { id, title, change })]
+    }
+
+    /// Only where it is recorded.
+    async fn title(&self, id: u32) -> Option<String> {
+        if !self.gate.records() {
+            return None;
+        }
+        self.get(id).await.ok().map(|window| window.title)
+    }
+
     /// Waits a moment until a window is as it should be or gone, and tells how it is.
     async fn until(&self, id: u32, done: impl Fn(&Ewmh, &Window) -> Result<bool> + Send + 'static) -> Result<Option<Window>> {
         let look = move |ewmh: &Ewmh| match ewmh.window(id) {
@@ -229,11 +244,6 @@ impl Windows {
         };
         watch::watch(self.display.clone(), limit, look).await
     }
-}
-
-/// A change of a window, for whoever records it.
-fn changed(id: u32, change: WindowChange) -> impl FnOnce() -> Vec<Deed> {
-    move || vec![Deed::Other(OtherDeed::Window { id, change })]
 }
 
 fn describe(wanted: &WaitForWindow) -> String {

@@ -25,13 +25,7 @@ const ANYWHERE: u32 = 6;
 const ON_SCREEN: u32 = 0;
 
 pub(super) async fn act(bus: &Bus, act: &Act) -> Result<ActReply> {
-    let id = match act {
-        Act::Invoke { id, .. }
-        | Act::Focus { id }
-        | Act::SetValue { id, .. }
-        | Act::SetText { id, .. }
-        | Act::ScrollTo { id } => id,
-    };
+    let id = act.id();
     let element = Target { bus, place: parse(id)?, id };
     let can = element.interfaces().await?;
     match act {

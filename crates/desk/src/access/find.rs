@@ -7,6 +7,7 @@ use super::words::{SHOWING, STATES, VISIBLE, state_names};
 use crate::error::{Error, Result};
 use hotdesk_api::access::{AtReply, Element, ElementAction, ElementValue, FindReply, FindRequest, TreeQuery, TreeReply};
 use hotdesk_api::action::Rect;
+use hotdesk_api::trace::ElementName;
 use std::sync::Arc;
 
 const USUAL_LIMIT: usize = 20;
@@ -93,6 +94,23 @@ pub(super) fn find(trees: &[Arc<Built>], request: &FindRequest) -> Result<FindRe
         }
     }
     Ok(FindReply { found, more: false })
+}
+
+/// What an element is called, and which of those that are called so.
+pub(super) fn name_of(trees: &[Arc<Built>], wanted: &str) -> Option<ElementName> {
+    let tree = trees.iter().map(|built| &built.tree).find(|tree| tree.nodes.iter().any(|node| id(node) == wanted))?;
+    let node = tree.nodes.iter().find(|node| id(node) == wanted)?;
+    let (app, role, name) = (tree.root()?.name.to_string(), role(node), node.name.to_string());
+    let request = FindRequest {
+        app: Some(app.clone()),
+        role: Some(role.clone()),
+        name: Some(name.clone()),
+        hidden: true,
+        limit: Some(LARGEST_LIMIT),
+        ..FindRequest::default()
+    };
+    let alike = find(trees, &request).ok()?.found;
+    Some(ElementName { app, role, name, nth: alike.iter().position(|element| element.id == wanted)? })
 }
 
 /// A [`FindRequest`], checked and prepared.

@@ -56,7 +56,7 @@ fn text_of(deed: &mut Deed) -> Option<&mut String> {
             let key = if keys.len() == 1 || shifted { keys.last_mut() } else { None };
             key.filter(|key| key.chars().count() == 1)
         }
-        Deed::Other(OtherDeed::Element { act: Act::SetText { text, .. } }) => Some(text),
+        Deed::Other(OtherDeed::Element { act: Act::SetText { text, .. }, .. }) => Some(text),
         Deed::Other(OtherDeed::Copy { text, .. }) => text.as_mut(),
         _ => None,
     }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn other_ways_to_write_are_masked_too() {
         let key = Deed::Hands(Action::Key { keys: vec!["q".into()], times: 1 });
-        let set = Deed::Other(OtherDeed::Element { act: Act::SetText { id: "i".into(), text: "hunter2".into() } });
+        let set = Deed::Other(OtherDeed::Element { act: Act::SetText { id: "i".into(), text: "hunter2".into() }, element: None });
         let text = Some("hunter2".to_owned());
         let copy = Deed::Other(OtherDeed::Copy { selection: Selection::Clipboard, r#type: "text/plain".into(), bytes: 7, text });
         for deed in [key, set, copy] {

@@ -9,16 +9,20 @@ use crate::out;
 use crate::reach;
 use crate::text::safe;
 use crate::waiting::{Waiting, say};
+use hotdesk_api::access::{Act, FindRequest};
 use hotdesk_api::action::{Action, Batch, Size};
 use hotdesk_api::desk::NewDesk;
 use hotdesk_api::screen::SettledRequest;
-use hotdesk_api::trace::{Deed, OtherDeed, StartTrace, Step, StepResult};
+use hotdesk_api::trace::{Deed, ElementName, OtherDeed, StartTrace, Step, StepResult};
 use hotdesk_client::{Client, Create};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// What a masked text became.
 const BULLETS: &str = "••••••••";
+/// How long a window or an element may take to be there, as it was when the trace was recorded.
+const APPEARS_WITHIN: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn replay(args: ReplayArgs) -> Outcome {
     let (_folder, reader) = args.source.reader().await?;
@@ -90,17 +94,76 @@ async fn again(desk: &hotdesk_client::Desk, all: &[Step], fast: bool) -> Outcome
                     desk.set_clipboard(text).await.map_err(failed)?;
                 }
                 Deed::Other(OtherDeed::Snapshot { .. }) => {}
-                Deed::Other(_) => {
-                    missed.push(format!("step {}: windows, elements and contents are not the same on another desk", step.number));
+                Deed::Other(other) => {
+                    // In their order: what hands did before it may have made what it is about.
+                    act(desk, std::mem::take(&mut hands), fast).await.map_err(failed)?;
+                    if let Some(why) = other_again(desk, other).await.map_err(failed)? {
+                        missed.push(format!("step {}: {why}", step.number));
+                    }
                 }
             }
         }
-        if !hands.is_empty() {
-            let settle = fast.then_some(SettledRequest { quiet_ms: None, limit_ms: None });
-            desk.input(&Batch { actions: hands, settle, screenshot: None }).await.map_err(failed)?;
-        }
+        act(desk, hands, fast).await.map_err(failed)?;
     }
     Ok(missed)
+}
+
+async fn act(desk: &hotdesk_client::Desk, hands: Vec<Action>, fast: bool) -> hotdesk_client::Result<()> {
+    if hands.is_empty() {
+        return Ok(());
+    }
+    let settle = fast.then_some(SettledRequest { quiet_ms: None, limit_ms: None });
+    desk.input(&Batch { actions: hands, settle, screenshot: None }).await.map(drop)
+}
+
+/// What is done without hands, to windows and elements of the same names. The reason why not, where it can't be.
+async fn other_again(desk: &hotdesk_client::Desk, deed: &OtherDeed) -> hotdesk_client::Result<Option<String>> {
+    match deed {
+        OtherDeed::Window { title: Some(title), change, .. } => match window(desk, title).await? {
+            Some(id) => desk.change_window(id, *change).await.map(|()| None),
+            None => Ok(Some(format!("no window is called {}", safe(title)))),
+        },
+        OtherDeed::PlaceWindow { title: Some(title), area, .. } => match window(desk, title).await? {
+            Some(id) => desk.place_window(id, area).await.map(|()| None),
+            None => Ok(Some(format!("no window is called {}", safe(title)))),
+        },
+        OtherDeed::Element { act: Act::SetText { text, .. }, .. } if text == BULLETS => Ok(Some("its text was masked".into())),
+        OtherDeed::Element { act, element: Some(element) } => match find(desk, element).await? {
+            Some(id) => desk.act_on(&act.clone().on(id)).await.map(|_| None),
+            None => Ok(Some(format!("there is no {} called {}", element.role, safe(&element.name)))),
+        },
+        OtherDeed::ClearClipboard { .. } => desk.set_clipboard("").await.map(|()| None),
+        _ => Ok(Some("what it was about has no name that holds on another desk".into())),
+    }
+}
+
+/// A window by its title, which it may get a moment later.
+async fn window(desk: &hotdesk_client::Desk, title: &str) -> hotdesk_client::Result<Option<u32>> {
+    soon(async || Ok(desk.windows().await?.into_iter().find(|window| window.title == title).map(|window| window.id))).await
+}
+
+async fn find(desk: &hotdesk_client::Desk, element: &ElementName) -> hotdesk_client::Result<Option<String>> {
+    let request = FindRequest {
+        app: Some(element.app.clone()),
+        role: Some(element.role.clone()),
+        name: Some(element.name.clone()),
+        hidden: true,
+        limit: Some(element.nth + 1),
+        ..FindRequest::default()
+    };
+    soon(async || Ok(desk.find_elements(&request).await?.found.into_iter().nth(element.nth).map(|found| found.id))).await
+}
+
+/// Looks until there is something, for a while.
+async fn soon<T>(look: impl AsyncFn() -> hotdesk_client::Result<Option<T>>) -> hotdesk_client::Result<Option<T>> {
+    let end = Instant::now() + APPEARS_WITHIN;
+    loop {
+        let found = look().await?;
+        if found.is_some() || Instant::now() > end {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 fn report(missed: Vec<String>, desk: &str) -> Outcome {

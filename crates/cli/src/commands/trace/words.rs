@@ -42,7 +42,7 @@ pub(super) fn places(step: &Step) -> Vec<Point> {
 fn deed(deed: &Deed) -> String {
     match deed {
         Deed::Hands(action) => hands(action),
-        Deed::Other(OtherDeed::Window { id, change }) => {
+        Deed::Other(OtherDeed::Window { id, title, change }) => {
             let change = match change {
                 WindowChange::Activate => "activate",
                 WindowChange::Close => "close",
@@ -51,21 +51,28 @@ fn deed(deed: &Deed) -> String {
                 WindowChange::Fullscreen => "fill the screen with",
                 WindowChange::Restore => "restore",
             };
-            format!("{change} window 0x{id:x}")
+            format!("{change} {}", window(*id, title.as_deref()))
         }
-        Deed::Other(OtherDeed::PlaceWindow { id, .. }) => format!("move or resize window 0x{id:x}"),
-        Deed::Other(OtherDeed::Element { act }) => match act {
-            Act::Invoke { action, .. } => format!("{} an element", action.as_deref().unwrap_or("invoke")),
-            Act::Focus { .. } => "focus an element".into(),
-            Act::SetValue { value, .. } => format!("set an element to {value}"),
-            Act::SetText { text, .. } => format!("set the text of an element to {}", quoted(text)),
-            Act::ScrollTo { .. } => "scroll to an element".into(),
-        },
+        Deed::Other(OtherDeed::PlaceWindow { id, title, .. }) => format!("move or resize {}", window(*id, title.as_deref())),
+        Deed::Other(OtherDeed::Element { act, element }) => {
+            let what = element.as_ref().map_or("an element".to_owned(), |e| format!("the {} {}", e.role, quoted(&e.name)));
+            match act {
+                Act::Invoke { action, .. } => format!("{} {what}", action.as_deref().unwrap_or("invoke")),
+                Act::Focus { .. } => format!("focus {what}"),
+                Act::SetValue { value, .. } => format!("set {what} to {value}"),
+                Act::SetText { text, .. } => format!("set the text of {what} to {}", quoted(text)),
+                Act::ScrollTo { .. } => format!("scroll to {what}"),
+            }
+        }
         Deed::Other(OtherDeed::Copy { text: Some(text), .. }) => format!("copy {}", quoted(text)),
         Deed::Other(OtherDeed::Copy { r#type, bytes, .. }) => format!("copy {bytes} bytes of {type}"),
         Deed::Other(OtherDeed::ClearClipboard { .. }) => "empty the clipboard".into(),
         Deed::Other(OtherDeed::Snapshot { id }) => format!("snapshot {id}"),
     }
+}
+
+fn window(id: u32, title: Option<&str>) -> String {
+    title.map_or_else(|| format!("window 0x{id:x}"), |title| format!("the window {}", quoted(title)))
 }
 
 fn hands(action: &Action) -> String {
