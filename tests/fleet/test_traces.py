@@ -58,7 +58,7 @@ def trace(shared, editors, tmp_path_factory):
 def test_it_is_shown_from_the_desk_and_from_the_file(shared, editors, trace):
     for source in (editors[0], str(trace)):
         shown = shared.hotdesk("trace", "show", source).stdout
-        for words in (f'set the text of the text "" to "{TEXT}"', "focus the text", '" and with"', "maximize the window", "click at 400,300", 'copy "copied"'):
+        for words in (f"set the text of the text “” to “{TEXT}”", "focus the text", "“ and with”", "maximize the window", "click at 400,300", "copy “copied”"):
             assert words in shown, f"{words} is not in\n{shown}"
     steps = json.loads(shared.hotdesk("trace", "show", str(trace), "--json").stdout)
     assert "letters" in json.dumps(steps) or len(steps) >= 6
