@@ -31,7 +31,7 @@ test: ## Set everything up and run every test
 	@scripts/s3 setup
 	@$(MAKE) --no-print-directory dashboard
 	@# Everything at once: the same choice of features as the tests have, so nothing is built twice.
-	@$(CARGO) build --release --locked --workspace --lib --bins --tests
+	@$(CARGO) build --release --locked --workspace --all-targets
 	@$(MAKE) --no-print-directory templates
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client

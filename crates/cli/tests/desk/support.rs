@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -145,15 +145,20 @@ impl Desk {
     /// Asks the desk to stop, and checks that nothing is left of it.
     pub(crate) fn stop(&mut self) {
         let display = self.display();
-        let runtime = PathBuf::from(format!("/tmp/hotdesk-{}-{display}", nix::unistd::geteuid()));
+        // Whoever starts next may take the same number, so it is the very files that must be gone.
+        let paths = [
+            format!("/tmp/.X{display}-lock"),
+            format!("/tmp/.X11-unix/X{display}"),
+            format!("/tmp/hotdesk-{}-{display}", nix::unistd::geteuid()),
+        ];
+        let before = paths.each_ref().map(|path| which(path));
         self.signal(nix::sys::signal::SIGTERM);
         let status = self.wait();
         assert_eq!(status.code(), Some(0), "{status} {:?}", status.signal());
         assert_eq!(self.processes(), Vec::<String>::new(), "processes are left");
-        for path in [format!("/tmp/.X{display}-lock"), format!("/tmp/.X11-unix/X{display}")] {
-            assert!(!Path::new(&path).exists(), "{path} is left");
+        for (path, before) in paths.iter().zip(before) {
+            assert!(before.is_none() || which(path) != before, "{path} is left");
         }
-        assert!(!runtime.exists(), "{} is left", runtime.display());
         assert!(!self.home().join(".Xauthority").exists(), "the cookie is left");
         assert!(!self.folder.path().join("http").exists(), "the socket is left");
     }
@@ -209,4 +214,10 @@ pub(crate) fn alive(pid: i32) -> bool {
 
 pub(crate) fn kill(pid: i32) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL).unwrap();
+}
+
+/// What tells a file from another of the same name.
+fn which(path: &str) -> Option<(u64, std::time::SystemTime)> {
+    let data = std::fs::symlink_metadata(path).ok()?;
+    Some((std::os::unix::fs::MetadataExt::ino(&data), data.created().ok()?))
 }
