@@ -145,7 +145,10 @@ async fn a_dialog_is_seen_searched_and_acted_on() {
     let access = Access::new(desktop.place.clone());
     let mut zenity = desktop.run("zenity", ENTRY);
     let field = FindRequest { role: Some("text".into()), text: Some("Ada".into()), ..Default::default() };
-    let entry = until("the text field", async || one(&access, &field).await).await;
+    // A window that is new is told of before it is shown, and before all that is in it.
+    let shown = async |request: &FindRequest| one(&access, request).await.filter(|element| element.area.is_some());
+    let ok = until("the button", async || shown(&role("push-button", "OK")).await).await;
+    let entry = until("the text field", async || shown(&field).await).await;
     assert_eq!((entry.app.as_deref(), entry.window.as_deref()), (Some("zenity"), Some("A question")));
 
     let xml = access.osworld_xml().await.unwrap();
@@ -168,7 +171,6 @@ async fn a_dialog_is_seen_searched_and_acted_on() {
     assert_eq!(at.element.unwrap().id, entry.id);
     assert_eq!(at.within.last().unwrap().role, "application");
 
-    let ok = one(&access, &role("push-button", "OK")).await.unwrap();
     let refused = access.act(&Act::SetValue { id: ok.id.clone(), value: 1.0 }).await.unwrap_err();
     assert!(matches!(&refused, Error::Invalid(text) if text.contains("possible with it: invoke")), "{refused}");
     let unknown = access.act(&Act::Invoke { id: ok.id.clone(), action: Some("fly".into()) }).await.unwrap_err();
