@@ -35,8 +35,8 @@ test: ## Set everything up and run every test
 	@$(MAKE) --no-print-directory templates
 	@$(MAKE) --no-print-directory test-rust
 	@$(MAKE) --no-print-directory test-client
-	@scripts/together "test-fleet" "test-gce test-clouds"
-	@scripts/together "test-dialects" "test-mcp test-dashboard"
+	@$(MAKE) --no-print-directory test-fleet
+	@scripts/together "test-dialects test-mcp test-dashboard" "test-gce test-clouds"
 	@$(MAKE) --no-print-directory test-conformance
 
 test-rust: ## Unit and integration tests

