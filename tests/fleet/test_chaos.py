@@ -125,7 +125,8 @@ IN_DOCKER = {"provider": "docker", "resources": {"cpus": 0.5, "memory_mib": 256}
 
 
 def once_more(create):
-    """A daemon that was killed may hand out an address that a container has already; that desk is in `error`, and the next is well."""
+    """After its daemon was killed a container was seen once whose server could not be reached for 60 s, for a reason that is not known:
+    the desk was in `error`, as it should be. One such is let pass, and told; the next has to be well."""
     try:
         return create()
     except hotdesk.DeskFailed as failed:
