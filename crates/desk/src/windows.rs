@@ -22,6 +22,8 @@ const MOST_WAITS: usize = 32;
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// How long the window manager has to do what it was told before we answer anyway.
 const OBEYS_WITHIN: Duration = Duration::from_millis(1500);
+/// How often it is told to give a window the keyboard: a busy one now and then lets that drop.
+const TELLINGS: u32 = 3;
 
 /// One managed window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +111,9 @@ impl Windows {
         self.line.ask(move |ewmh| ewmh.has_focus(id)).await
     }
 
+    /// Gives a window the keyboard, or the window manager had its chances.
     pub async fn activate(&self, id: u32) -> Result<()> {
-        self.gate.turn(self.changed(id, WindowChange::Activate).await, |_| self.line.ask(move |ewmh| ewmh.activate(id))).await
+        self.change(id, WindowChange::Activate).await.map(|_| ())
     }
 
     pub async fn close(&self, id: u32) -> Result<()> {
@@ -123,16 +126,15 @@ impl Windows {
     }
 
     async fn change_now(&self, id: u32, change: WindowChange) -> Result<Option<Window>> {
-        self.line
-            .ask(move |ewmh| match change {
-                WindowChange::Activate => ewmh.activate(id),
-                WindowChange::Close => ewmh.close(id),
-                WindowChange::Minimize => ewmh.minimize(id),
-                WindowChange::Maximize => ewmh.maximize(id),
-                WindowChange::Fullscreen => ewmh.fullscreen(id),
-                WindowChange::Restore => ewmh.restore(id),
-            })
-            .await?;
+        let tellings = if change == WindowChange::Activate { TELLINGS } else { 1 };
+        let tell = move |ewmh: &Ewmh| match change {
+            WindowChange::Activate => ewmh.activate(id),
+            WindowChange::Close => ewmh.close(id),
+            WindowChange::Minimize => ewmh.minimize(id),
+            WindowChange::Maximize => ewmh.maximize(id),
+            WindowChange::Fullscreen => ewmh.fullscreen(id),
+            WindowChange::Restore => ewmh.restore(id),
+        };
         let done = move |ewmh: &Ewmh, w: &Window| {
             Ok(match change {
                 // The active window is told before the keyboard is its own.
@@ -144,7 +146,17 @@ impl Windows {
                 WindowChange::Restore => !w.minimized && !w.maximized && !w.fullscreen,
             })
         };
-        self.until(id, done).await
+        for telling in 1..=tellings {
+            match self.line.ask(tell).await {
+                // Whoever was told before may have ended meanwhile.
+                Err(Error::NotFound(_)) if telling > 1 => return Ok(None),
+                told => told?,
+            }
+            if let Some(seen) = self.until(OBEYS_WITHIN / tellings, id, done).await {
+                return Ok(seen);
+            }
+        }
+        self.as_it_is(id).await
     }
 
     /// Moves and resizes the client's area; a maximized window is restored first.
@@ -171,7 +183,10 @@ impl Windows {
                 && reached(area.width.map(i64::from), w.area.width.into())
                 && reached(area.height.map(i64::from), w.area.height.into()))
         };
-        self.until(id, done).await
+        match self.until(OBEYS_WITHIN, id, done).await {
+            Some(seen) => Ok(seen),
+            None => self.as_it_is(id).await,
+        }
     }
 
     /// Waits for a window to be there, or to be gone.
@@ -216,21 +231,28 @@ impl Windows {
         self.get(id).await.ok().map(|window| window.title)
     }
 
-    /// Waits a moment until a window is as it should be or gone, and tells how it is.
-    async fn until(&self, id: u32, done: impl Fn(&Ewmh, &Window) -> Result<bool> + Send + 'static) -> Result<Option<Window>> {
+    /// Waits until a window is as it should be, and tells how it is then: nothing is left of one that is gone.
+    /// No answer when the limit comes first.
+    async fn until(
+        &self,
+        limit: Duration,
+        id: u32,
+        done: impl Fn(&Ewmh, &Window) -> Result<bool> + Send + 'static,
+    ) -> Option<Option<Window>> {
         let look = move |ewmh: &Ewmh| match ewmh.window(id) {
             Ok(window) => Ok(if done(ewmh, &window)? { Some(Some(window)) } else { None }),
             Err(Error::NotFound(_)) => Ok(Some(None)),
             Err(other) => Err(other),
         };
-        match self.watch(OBEYS_WITHIN, look).await {
-            Ok(Some(window)) => Ok(window),
-            // It was told, but does otherwise: say how the window is.
-            Ok(None) | Err(_) => match self.get(id).await {
-                Ok(window) => Ok(Some(window)),
-                Err(Error::NotFound(_)) => Ok(None),
-                Err(other) => Err(other),
-            },
+        self.watch(limit, look).await.ok().flatten()
+    }
+
+    /// A window that was told to change, whether it did or not.
+    async fn as_it_is(&self, id: u32) -> Result<Option<Window>> {
+        match self.get(id).await {
+            Ok(window) => Ok(Some(window)),
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(other) => Err(other),
         }
     }
 

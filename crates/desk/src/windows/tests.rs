@@ -7,7 +7,8 @@ use std::time::Instant;
 use x11rb::connection::Connection;
 use x11rb::protocol::Event;
 use x11rb::protocol::xproto::{
-    AtomEnum, ClientMessageEvent, ConnectionExt as _, CreateWindowAux, EventMask, PropMode, WindowClass,
+    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, CreateWindowAux, EventMask, InputFocus,
+    PropMode, WindowClass,
 };
 use x11rb::wrapper::ConnectionExt as _;
 
@@ -205,4 +206,51 @@ async fn without_a_window_manager_errors_are_clear() {
     is_down(windows.list().await, "display");
     display.restart();
     is_down(windows.list().await, "window manager");
+}
+
+/// The least that counts as a window manager. It lets the first wish for the keyboard drop.
+fn manage_badly(display: &TestDisplay, window: &Own) -> std::thread::JoinHandle<(u32, Client)> {
+    let client = Client::connect(&display.place.display).unwrap();
+    let (id, check, active) = (window.id, window.atom("_NET_SUPPORTING_WM_CHECK"), window.atom("_NET_ACTIVE_WINDOW"));
+    let own = client.connection.generate_id().unwrap();
+    let values = CreateWindowAux::new();
+    client.connection.create_window(0, own, client.root, 0, 0, 1, 1, 0, WindowClass::INPUT_OUTPUT, 0, &values).unwrap();
+    let redirect = ChangeWindowAttributesAux::new().event_mask(EventMask::SUBSTRUCTURE_REDIRECT);
+    client.connection.change_window_attributes(client.root, &redirect).unwrap();
+    let tell = move |client: &Client, on: u32, name: u32, value: u32| {
+        client.connection.change_property32(PropMode::REPLACE, on, name, AtomEnum::WINDOW, &[value]).unwrap();
+    };
+    tell(&client, own, check, own);
+    tell(&client, client.root, window.atom("_NET_CLIENT_LIST"), id);
+    tell(&client, client.root, check, own);
+    client.connection.sync().unwrap();
+    std::thread::spawn(move || {
+        let mut wishes = 0;
+        while let Some(event) = next_event(&client.connection, Instant::now() + PATIENCE).unwrap() {
+            if !matches!(event, Event::ClientMessage(message) if message.type_ == active) {
+                continue;
+            }
+            wishes += 1;
+            if wishes == 2 {
+                client.connection.set_input_focus(InputFocus::POINTER_ROOT, id, x11rb::CURRENT_TIME).unwrap();
+                tell(&client, client.root, active, id);
+                client.connection.sync().unwrap();
+                break;
+            }
+        }
+        // It lives as long as its connection.
+        (wishes, client)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_for_the_keyboard_that_is_dropped_is_told_again() {
+    let display = TestDisplay::bare();
+    let windows = Windows::new(display.place.clone());
+    let own = Own::new(&display, "patient", b"patient\0Patient\0");
+    let manager = manage_badly(&display, &own);
+    windows.activate(own.id).await.unwrap();
+    let (wishes, _alive) = manager.join().unwrap();
+    assert!(windows.has_focus(own.id).await.unwrap());
+    assert_eq!(wishes, 2);
 }
