@@ -41,6 +41,8 @@ const TURN_LIMIT: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 /// Most requests that wait in line.
 const LONGEST_LINE: usize = 1000;
+/// How soon somebody in the line has room that no desk gave back.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a desk would take.
 #[derive(Debug, Clone)]
@@ -198,7 +200,7 @@ impl Engine {
 
     /// A place as far as this process knows.
     async fn admit_here(self: &Arc<Self>, wanted: Wanted, queue: Duration) -> Result<Place> {
-        let (number, refusal, admitted) = {
+        let (number, wish, admitted) = {
             let mut ledger = self.admission.ledger();
             self.pump(&mut ledger);
             ledger.next += 1;
@@ -208,10 +210,10 @@ impl Engine {
                     ledger.reserved.insert(number, wanted);
                     return Ok(Place { engine: Arc::clone(self), number, turn: None });
                 }
-                Err(refusal @ Error::Limit { .. }) if !queue.is_zero() && ledger.line.len() < LONGEST_LINE => {
+                Err(Error::Limit { .. }) if !queue.is_zero() && ledger.line.len() < LONGEST_LINE => {
                     let (sender, receiver) = oneshot::channel();
-                    ledger.line.push_back(Waiter { number, wanted, admitted: sender });
-                    (number, refusal, receiver)
+                    ledger.line.push_back(Waiter { number, wanted: wanted.clone(), admitted: sender });
+                    (number, wanted, receiver)
                 }
                 Err(refusal) => {
                     telemetry::refused("limit");
@@ -232,9 +234,13 @@ impl Engine {
             drop(ledger);
             return Ok(place);
         }
+        // Why now, which may be another reason than at the beginning. Room of this moment is there for whoever asks next.
+        let (reason, retry_after) = match self.fits(&ledger, &wish) {
+            Err(Error::Limit { reason, retry_after }) => (reason, retry_after),
+            _ => ("all places were taken".into(), SOONEST),
+        };
         drop(ledger);
         telemetry::refused("queue");
-        let Error::Limit { reason, retry_after } = refusal else { return Err(refusal) };
         Err(Error::Limit { reason: format!("{reason}; no place became free in {} s", queue.as_secs()), retry_after })
     }
 
@@ -254,12 +260,13 @@ impl Engine {
         }
     }
 
-    /// Serves the line whenever something changed.
+    /// Serves the line whenever something changed, and now and then: nobody tells when the machine has more room than before.
     pub(crate) async fn serve_line(self: Arc<Self>) {
         loop {
             tokio::select! {
                 () = self.closing.cancelled() => return,
                 () = self.admission.news.notified() => {}
+                () = tokio::time::sleep(LOOKS_AGAIN) => {}
             }
             let mut ledger = self.admission.ledger();
             if !ledger.line.is_empty() {

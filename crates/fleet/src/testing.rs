@@ -51,6 +51,11 @@ pub fn clock() -> Clock {
 }
 
 impl Fleet {
+    /// From now on the machine has so much disk left.
+    pub fn leave_disk(&self, mib: u64) {
+        self.engine.admission.machine.change(|has| has.free_disk_mib = mib);
+    }
+
     /// Returns when it was killed.
     pub async fn killed(&self) {
         self.engine.killed.cancelled().await;

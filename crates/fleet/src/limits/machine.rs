@@ -22,18 +22,23 @@ pub(crate) struct Has {
 /// The machine; tests may put one of their own here.
 #[derive(Default)]
 pub(crate) struct Machine {
-    fixed: Option<Has>,
+    fixed: Mutex<Option<Has>>,
     seen: Mutex<Option<(Instant, Has)>>,
 }
 
 impl Machine {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn fixed(has: Has) -> Self {
-        Self { fixed: Some(has), seen: Mutex::default() }
+        Self { fixed: Mutex::new(Some(has)), seen: Mutex::default() }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Has)) {
+        self.fixed.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(change);
     }
 
     pub(crate) fn look(&self, data: &Path) -> Has {
-        if let Some(has) = self.fixed {
+        if let Some(has) = *self.fixed.lock().unwrap_or_else(PoisonError::into_inner) {
             return has;
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

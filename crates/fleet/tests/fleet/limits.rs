@@ -111,6 +111,37 @@ async fn whoever_queues_gets_the_next_place_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn room_that_no_desk_gave_back_is_seen() {
+    let world = World::new();
+    let fleet = world.open_with(testing::config()).await;
+    fleet.leave_disk(1);
+    let request = NewDesk { queue_s: 60, ..NewDesk::default() };
+    let refusal = fleet.create(&admin(), request.clone(), None).await.unwrap_err();
+    assert!(refusal.to_string().contains("has 1 MiB left") && refusal.to_string().contains("in 60 s"), "{refusal}");
+    // Somebody removes a large file.
+    let waiting = tokio::spawn({
+        let (fleet, request) = (fleet.clone(), request.clone());
+        async move { fleet.create(&admin(), request, None).await }
+    });
+    tokio::time::sleep(seconds(20)).await;
+    assert!(!waiting.is_finished());
+    fleet.leave_disk(1 << 20);
+    let begun = tokio::time::Instant::now();
+    waiting.await.unwrap().unwrap();
+    assert!(begun.elapsed() < seconds(5), "{:?}", begun.elapsed());
+    // Whoever waited in vain is told what stands in the way now.
+    fleet.leave_disk(1);
+    let waiting = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.create(&admin(), request, None).await }
+    });
+    tokio::time::sleep(seconds(1)).await;
+    fleet.leave_disk(7);
+    let refusal = waiting.await.unwrap().unwrap_err();
+    assert!(refusal.to_string().contains("has 7 MiB left"), "{refusal}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_burst_of_starts_takes_turns() {
     let world = World::new();
     let fleet = world.open_with(Config { starts_at_once: 2, ..testing::config() }).await;
