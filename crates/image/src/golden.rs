@@ -156,9 +156,15 @@ impl Library {
         entries.filter_map(|entry| self.find_disk(entry.file_name().to_str()?)).collect()
     }
 
-    /// Removes all disks of a template. Machines that run on them lose them: ask first who does.
+    /// Removes all disks of a template, unless somebody uses one of them.
     pub fn remove_disks(&self, name: &str) -> Result<()> {
-        self.disks().iter().filter(|disk| disk.info.template == name).try_for_each(|disk| remove_tree(&disk.directory))
+        let disks: Vec<_> = self.disks().into_iter().filter(|disk| disk.info.template == name).collect();
+        disks.iter().try_for_each(|disk| self.refuse_used(&format!("a disk of the template {name}"), &disk.info.digest))?;
+        disks.iter().try_for_each(|disk| self.remove_disk(disk))
+    }
+
+    pub(crate) fn remove_disk(&self, disk: &Disk) -> Result<()> {
+        remove_tree(&self.store().take_away(&disk.directory)?)
     }
 
     fn find_disk(&self, digest: &str) -> Option<Disk> {

@@ -11,6 +11,7 @@
 //!   IMAGES/disks/DIGEST/         a tree as a bootable disk, with its kernel (see `DiskInfo`)
 //!   IMAGES/debs/                 downloaded packages, for the next build
 //!   IMAGES/oci/                  layers of OCI images (see [`oci`])
+//!   IMAGES/users/                who builds on trees and disks: links to directories of fleets
 //!   IMAGES/work/                 builds under way; what a dead one left there is removed at the next open
 //! ```
 //!
@@ -31,7 +32,7 @@ mod template;
 pub use builder::share;
 pub use error::{Error, Result};
 pub use golden::{Boot, DEFAULT_SIZE as DEFAULT_DISK_SIZE, Disk, DiskFormat, DiskInfo, DiskWish, KernelInfo};
-pub use library::{Built, Library, Rootfs};
+pub use library::{Built, Library, Outdated, OutdatedKind, Rootfs};
 pub use packages::PackageLock;
 pub use settings::DeskSettings;
 pub use template::{Check, File, Owner, Screen, Template, User};

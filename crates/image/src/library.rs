@@ -1,10 +1,13 @@
 //! The templates of one installation and what was built from them.
 
+mod outdated;
 mod store;
+mod users;
 
 use crate::builder::{self, Job};
 use crate::template::{resolve, shipped};
 use crate::{Error, PackageLock, Result, Template, digest};
+pub use outdated::{Outdated, OutdatedKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -166,26 +169,43 @@ impl Library {
         self.store.complete(&tree.path, &lock, &built)
     }
 
-    /// Removes what was built of a template. Desks that run on it lose their files below: ask first who does.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        match self.rootfs(name) {
-            Ok(rootfs) => self.store.remove(&rootfs),
-            Err(Error::NotBuilt { .. }) => Ok(()),
-            Err(e) => Err(e),
-        }
+    /// Says that desks, snapshots or machines that are written down in this directory may build on what was built.
+    pub fn add_user(&self, directory: &Path) -> Result<()> {
+        self.store.add_user(directory)
     }
 
-    /// All trees, also those whose template has changed since. [`Library::remove_digest`] removes one.
+    /// What is built on a template as it was built last, its disks included: where desks, snapshots and machines are written down.
+    pub fn users(&self, name: &str) -> Result<Vec<PathBuf>> {
+        let mut users = match self.rootfs(name) {
+            Err(Error::NotBuilt { .. }) => Vec::new(),
+            found => self.store.users_of(&found?.digest)?,
+        };
+        for disk in self.disks().into_iter().filter(|disk| disk.info.template == name) {
+            users.extend(self.store.users_of(&disk.info.digest)?);
+        }
+        Ok(users)
+    }
+
+    /// Refuses while something is built on this tree or disk.
+    pub(crate) fn refuse_used(&self, what: &str, digest: &str) -> Result<()> {
+        let users = self.store.users_of(digest)?;
+        if users.is_empty() { Ok(()) } else { Err(Error::InUse { what: what.into(), users }) }
+    }
+
+    /// Removes what was built of a template, its disks too, unless somebody uses it.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let rootfs = match self.rootfs(name) {
+            Err(Error::NotBuilt { .. }) => return self.remove_disks(name),
+            found => found?,
+        };
+        self.refuse_used(&format!("the template {name}"), &rootfs.digest)?;
+        self.remove_disks(name)?;
+        self.store.remove(&rootfs)
+    }
+
+    /// All trees, also those whose template has changed since: see [`Library::outdated`].
     pub fn trees(&self) -> Vec<Built> {
         self.store.trees()
-    }
-
-    /// Removes a tree by its digest, under the same condition as [`Library::remove`].
-    pub fn remove_digest(&self, digest: &str) -> Result<()> {
-        match self.store.tree(digest).filter(|path| path.is_dir()) {
-            Some(path) => self.store.remove(&Rootfs { template: String::new(), path, digest: digest.into() }),
-            None => Ok(()),
-        }
     }
 
     /// Bytes that a built template takes.

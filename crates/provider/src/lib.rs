@@ -41,6 +41,15 @@ pub struct Context {
     pub images: Arc<hotdesk_image::Library>,
 }
 
+impl Context {
+    /// Desks that are written down in the provider's directory build on trees and disks of the library, which must stay.
+    pub(crate) fn uses_images(&self) {
+        if let Err(e) = self.images.add_user(&self.data) {
+            tracing::warn!(error = %e, "`hotdesk template prune` will not know what the desks here need");
+        }
+    }
+}
+
 /// What a desk should be. The same on every call for one desk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeskSpec {

@@ -82,6 +82,7 @@ impl Local {
         let directory = Directory::open(&context.data)?;
         let ability = check::Ability::probe(&context, &directory, &config);
         directory.sweep();
+        context.uses_images();
         let locks = lock::Locks::default();
         let layers = tokio::sync::Mutex::default();
         let inner = Inner { context, config, directory, ability, locks, layers, criu: tokio::sync::OnceCell::new() };

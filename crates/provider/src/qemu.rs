@@ -100,6 +100,7 @@ impl Qemu {
     pub fn new(context: Context, config: Config) -> Result<Self> {
         let place = Place::open(&context.data)?;
         place.sweep();
+        context.uses_images();
         let groups = if rustix::process::geteuid().is_root() { Trees::find() } else { Trees::default() };
         let (locks, layers) = (Locks::default(), tokio::sync::Mutex::default());
         let inner = Inner {

@@ -181,6 +181,11 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     // Saved with its programs; two others go on from there.
     assert!(place.qemu.snapshot("d-one", "s-one", true).await.unwrap() > 1 << 20);
     assert_eq!(place.qemu.snapshots().await.unwrap(), ["s-one"]);
+    // The golden disk below them stays where it is.
+    let users = library().users("bare").unwrap();
+    for record in ["desks/d-one/desk.json", "snapshots/s-one.json"] {
+        assert!(users.contains(&place.folder.path().join("qemu").join(record)), "{record}: {users:?}");
+    }
     assert_eq!(one.sh("cat /home/user/who; echo still one >> /home/user/who").await, "one");
     let copy = |id: &str| DeskSpec { snapshot: Some(SnapshotRef { id: "s-one".into(), memory: true }), ..place.spec(id) };
     let begun = Instant::now();

@@ -16,7 +16,7 @@ use crate::{places, reach};
 use clap::{Args, Subcommand};
 use hotdesk_api::calls::TemplateInfo;
 use hotdesk_client::Client;
-use hotdesk_image::Library;
+use hotdesk_image::{Library, OutdatedKind};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -32,8 +32,10 @@ pub(crate) enum TemplateCommand {
     Check(check::CheckArgs),
     /// Push a template to a registry, as an OCI image
     Push(oci::PushArgs),
-    /// Remove what was built of a template
+    /// Remove what was built of a template, unless desks, snapshots or machines need it
     Rm(RmArgs),
+    /// Remove what was built of templates before they changed, unless desks, snapshots or machines need it
+    Prune(PruneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -117,6 +119,28 @@ pub(crate) struct RmArgs {
     data: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    /// Only list what would be removed
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Also what was built of templates that this fleet does not know: they may be another fleet's own
+    #[arg(long)]
+    unknown: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// The data directory of the fleet, which may hold templates too
+    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
 pub(crate) fn run(command: TemplateCommand) -> Exit {
     reach::run(async move {
         match command {
@@ -128,10 +152,10 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Rm(args) => {
                 let library = library(&args.place, args.data.as_deref())?;
                 library.template(&args.name).map_err(|e| told(&e))?;
-                library.remove_disks(&args.name).map_err(|e| told(&e))?;
                 library.remove(&args.name).map_err(|e| told(&e))?;
                 Ok(out::line(&args.name))
             }
+            TemplateCommand::Prune(args) => prune(&args),
         }
     })
 }
@@ -166,6 +190,7 @@ pub(crate) fn told(error: &hotdesk_image::Error) -> Failure {
         Error::Invalid(_) => Exit::Usage,
         Error::Full(_) => Exit::Limit,
         Error::NotBuilt { .. } => Exit::Missing,
+        Error::InUse { .. } => Exit::Taken,
         _ => Exit::Failure,
     };
     Failure::new(exit, error.to_string().replace('`', ""))
@@ -218,10 +243,46 @@ fn show(args: &ShowArgs) -> Outcome {
         (Some(digest), Some(bytes)) => format!("# built: {digest}, {}\n", size(bytes)),
         _ => format!("# not built yet: hotdesk template build {}\n", args.name),
     };
+    let users = match library.users(&args.name).map_or(0, |users| users.len()) {
+        0 => String::new(),
+        users => format!("# desks, snapshots and machines built on it: {users}\n"),
+    };
     let disks = library.disks().into_iter().filter(|disk| disk.info.template == args.name);
     let disks: String =
         disks.map(|disk| format!("# disk: {}, {}\n", disk.path().display(), size(disk.info.size_bytes))).collect();
-    Ok(print(crate::text::safe_lines(&(state + &disks + &text)).as_bytes()))
+    Ok(print(crate::text::safe_lines(&(state + &users + &disks + &text)).as_bytes()))
+}
+
+fn prune(args: &PruneArgs) -> Outcome {
+    let library = library(&args.place, args.data.as_deref())?;
+    let outdated = library.outdated(args.unknown).map_err(|e| told(&e))?;
+    let unused: Vec<_> = outdated.iter().filter(|one| one.users == 0).collect();
+    if !args.dry_run {
+        for one in &unused {
+            library.remove_outdated(one).map_err(|e| told(&e))?;
+        }
+    }
+    let freed: u64 = unused.iter().map(|one| one.size_bytes).sum();
+    if args.json {
+        return out::json(&json!({"outdated": outdated, "removed": !args.dry_run, "freed_bytes": freed}));
+    }
+    let mut rows = Rows::new(&["TEMPLATE", "KIND", ">SIZE", "DIGEST", "?STAYS"]);
+    for one in &outdated {
+        rows.push([
+            one.template.clone(),
+            if one.kind == OutdatedKind::Tree { "tree" } else { "disk" }.into(),
+            size(one.size_bytes),
+            one.digest.chars().take(12).collect(),
+            match one.users {
+                0 => String::new(),
+                1 => "one is built on it".into(),
+                users => format!("{users} are built on it"),
+            },
+        ]);
+    }
+    let table = if outdated.is_empty() { String::new() } else { rows.text() };
+    let word = if args.dry_run { "would free" } else { "freed" };
+    Ok(print(format!("{table}{word} {}\n", size(freed)).as_bytes()))
 }
 
 async fn build(args: BuildArgs) -> Outcome {

@@ -204,6 +204,12 @@ async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationTok
     tracing::info!(accel = accel.accel.name(), why = accel.why, "the machine");
     keeper.note("preparing", accel.why.clone());
     let bytes = opened.base.bytes.max(args.disk_size.unwrap_or(0));
+    // What this machine writes is built on the disk, which must stay if it is a template's.
+    if let Ok(images) = crate::places::images(None).canonicalize()
+        && opened.base.path.starts_with(&images)
+    {
+        let _ = hotdesk_image::Library::open(images).and_then(|library| library.add_user(&storage));
+    }
     let own = opened.over(&storage, bytes).map_err(failed)?;
     let machine = Machine {
         program,

@@ -16,13 +16,13 @@ const DEBS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct Store {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 impl Store {
     pub(super) fn open(directory: PathBuf) -> Result<Self> {
         let store = Self { directory };
-        for part in ["rootfs", "inputs", "debs", "work", "logs"] {
+        for part in ["rootfs", "inputs", "debs", "work", "logs", "users"] {
             let path = store.directory.join(part);
             std::fs::create_dir_all(&path).map_err(|e| {
                 let hint = "HOTDESK_IMAGES can name another directory";
@@ -112,12 +112,19 @@ impl Store {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        let gone = self.directory.join("work").join(format!("{}.removed", rootfs.digest));
-        remove_tree(&gone)?;
-        std::fs::rename(&rootfs.path, &gone).map_err(|e| Error::Failed(format!("{}: {e}", rootfs.path.display())))?;
+        let gone = self.take_away(&rootfs.path)?;
         let _ = std::fs::remove_file(rootfs.path.with_extension("json"));
         let _ = std::fs::remove_file(rootfs.path.with_extension("lock"));
         remove_tree(&gone)
+    }
+
+    /// Takes the name from a directory at once; what has lost it is swept if nobody removes it.
+    pub(crate) fn take_away(&self, path: &Path) -> Result<PathBuf> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let gone = self.directory.join("work").join(format!("{name}.removed"));
+        remove_tree(&gone)?;
+        std::fs::rename(path, &gone).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+        Ok(gone)
     }
 
     pub(super) fn tree(&self, digest: &str) -> Option<PathBuf> {

@@ -275,6 +275,6 @@ pub(super) fn of_library(error: hotdesk_image::Error) -> Error {
         hotdesk_image::Error::Invalid(_) => {
             Error::Unsupported { provider: NAME, what: "the template".into(), reason: error.to_string() }
         }
-        hotdesk_image::Error::Failed(reason) => Error::Failed(reason),
+        hotdesk_image::Error::InUse { .. } | hotdesk_image::Error::Failed(_) => Error::Failed(error.to_string()),
     }
 }

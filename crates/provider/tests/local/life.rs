@@ -1,6 +1,6 @@
 //! From nothing to a desk and back, and everything in between.
 
-use crate::place::{Desk, Place, leftovers};
+use crate::place::{Desk, Place, images, leftovers};
 use hotdesk_provider::{Error, Progress, Provider, SnapshotRef};
 use std::os::unix::fs::MetadataExt;
 
@@ -143,6 +143,15 @@ async fn a_snapshot_is_the_start_of_others() {
     fork.sh("echo three > ~/three; rm ~/one").await;
     place.local.snapshot("d-fork", "s-two", false).await.unwrap();
 
+    // Nobody takes the template away from below them.
+    let users = || {
+        let users = hotdesk_image::Library::open(images()).unwrap().users("bare").unwrap();
+        let ours = users.iter().filter_map(|path| path.strip_prefix(place.data()).ok());
+        ours.map(|path| path.display().to_string()).collect::<Vec<_>>()
+    };
+    let records = ["desks/d-fork/desk.json", "desks/d-origin/desk.json", "snapshots/s-one.json", "snapshots/s-two.json"];
+    assert_eq!(users(), records);
+
     // The first snapshot can go: what others are built on stays until they go.
     place.local.delete_snapshot("s-one").await.unwrap();
     assert_eq!(place.local.snapshots().await.unwrap(), ["s-two"]);
@@ -160,6 +169,7 @@ async fn a_snapshot_is_the_start_of_others() {
     place.local.delete_snapshot("s-two").await.unwrap();
     place.local.delete_snapshot("s-two").await.expect("an unknown snapshot is no error");
     assert_eq!(std::fs::read_dir(place.data().join("layers")).unwrap().count(), 0, "all layers are gone");
+    assert_eq!(users(), Vec::<String>::new());
 }
 
 #[tokio::test]
