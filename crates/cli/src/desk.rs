@@ -5,6 +5,7 @@ use crate::exit::{Exit, complain, complain_about, complain_about_settings};
 use crate::init::{self, Side};
 use futures_util::FutureExt;
 use hotdesk_desk::config::{Config, ConfigError, LogFormat, Settings};
+use hotdesk_desk::server::listen::Address;
 use hotdesk_desk::{Desk, Ended, Hooks, SweepHook};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -109,7 +110,7 @@ fn serve(config: Config, above: Option<(Pid, std::io::PipeWriter)>) -> Exit {
     let tell_ready = tell_stopping.clone();
     let hooks = Hooks {
         ready: Some(Box::new(move |desk: &Desk| {
-            let addresses = desk.config.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            let addresses = desk.config.listen.iter().map(Address::url).collect::<Vec<_>>().join(" ");
             tracing::info!(display = %desk.place.display.name(), addresses, "the desk is ready");
             tell_ready("READY=1\nSTATUS=The desk is ready");
         })),

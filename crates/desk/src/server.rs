@@ -96,7 +96,7 @@ impl Server {
     pub async fn run(self, shutdown: CancellationToken) {
         let connections = connection::Connections::new(self.app, self.crowd);
         let accepting = self.listeners.into_iter().map(|listener| {
-            tracing::info!(address = %listener.address(), "listening");
+            tracing::info!(address = %listener.address().url(), "listening");
             tokio::spawn(connections.clone().accept(listener, shutdown.clone()))
         });
         for task in accepting.collect::<Vec<_>>() {

@@ -139,7 +139,7 @@ async fn steps(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = app.pages.trusted(request.headers());
     let (mut parts, body) = request.into_parts();
-    let (body, fate) = limits::paced(body);
+    let (body, fate) = hotdesk_serve::paced(body);
     let upgrades = parts.headers.contains_key(header::UPGRADE);
 
     let mut key_id = None;
@@ -175,7 +175,7 @@ async fn steps(
         response = dialects::shape(&path, response).await;
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
-    let mut response = fate.settle(response);
+    let mut response = fate.settle(response, limits::DISCARD_BYTES);
     if let Some(origin) = origin {
         origin::allow(&mut response, origin);
     }

@@ -14,3 +14,9 @@ pub enum Error {
     #[error("can't use the certificate or key in {}: {reason}", file.display())]
     Tls { file: PathBuf, reason: String },
 }
+
+impl From<hotdesk_serve::NoAddress> for Error {
+    fn from(error: hotdesk_serve::NoAddress) -> Self {
+        Self::Settings(error.to_string())
+    }
+}

@@ -174,6 +174,7 @@ impl From<hotdesk_image::Error> for Refusal {
         match error {
             E::Unknown { .. } => Self::not_found(text),
             E::NotBuilt { .. } => Self::new(StatusCode::CONFLICT, "not_built", "The template is not built yet", text),
+            E::InUse { .. } => Self::new(StatusCode::CONFLICT, "in_use", "The template is in use", text),
             E::Invalid(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_template", "The template is not right", text),
             E::Full(_) => Self::unavailable(text).retry(Duration::from_secs(30)),
             E::Failed(_) => Self::new(StatusCode::BAD_GATEWAY, "build_failed", "The build failed", text),

@@ -154,7 +154,7 @@ impl FromStr for ListenAddress {
         if let Ok(port) = text.trim().parse::<u16>() {
             return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()));
         }
-        text.trim().parse().map(Self).map_err(|e: crate::Error| ValueError(e.to_string()))
+        text.trim().parse().map(Self).map_err(|e: hotdesk_serve::NoAddress| ValueError(e.to_string()))
     }
 }
 

@@ -74,7 +74,7 @@ impl Guard {
             token: config.token.clone(),
             names: config.names.clone(),
             origins: config.origins.clone(),
-            reach: addresses.iter().map(Address::reach).max().unwrap_or(Reach::Machine),
+            reach: addresses.iter().map(Reach::from).max().unwrap_or(Reach::Machine),
             session: None,
             freeze: Freeze::default(),
         }

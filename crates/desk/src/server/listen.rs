@@ -1,20 +1,10 @@
 //! Where a server listens: TCP or a Unix socket.
 
 use crate::error::{Error, Result};
-use std::fmt;
-use std::net::SocketAddr;
+pub use hotdesk_serve::Address;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-
-/// `127.0.0.1:5000`, `localhost:5000`, `[::1]:5000`, `:5000` (every address) or `unix:/run/desk.sock`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
 
 /// From where a listener can be reached, which decides how requests are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,50 +19,12 @@ pub enum Reach {
     Network,
 }
 
-impl Address {
-    pub fn reach(&self) -> Reach {
-        match self {
-            Self::Unix(_) => Reach::File,
-            Self::Tcp(address) if address.ip().to_canonical().is_loopback() => Reach::Machine,
-            Self::Tcp(_) => Reach::Network,
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            if path.is_empty() {
-                return Err(Error::Invalid("`unix:` needs the path of a socket: `unix:/run/desk.sock`".into()));
-            }
-            return Ok(Self::Unix(path.into()));
-        }
-        let full = match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}"),
-            None if text.starts_with(':') => format!("0.0.0.0{text}"),
-            None => text.to_owned(),
-        };
-        full.parse().map(Self::Tcp).map_err(|_| {
-            Error::Invalid(format!(
-                "`{text}` is not an address to listen on: write `127.0.0.1:5000`, `[::1]:5000` or `unix:PATH`"
-            ))
-        })
-    }
-}
-
-impl From<SocketAddr> for Address {
-    fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "http://{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+impl From<&Address> for Reach {
+    fn from(address: &Address) -> Self {
+        match address {
+            Address::Unix(_) => Self::File,
+            Address::Tcp(_) if address.is_loopback() => Self::Machine,
+            Address::Tcp(_) => Self::Network,
         }
     }
 }
@@ -108,17 +60,15 @@ impl Listener {
             Address::Tcp(wanted) => {
                 let socket = TcpListener::bind(wanted).await.map_err(failed)?;
                 let address = Address::Tcp(socket.local_addr().map_err(failed)?);
-                Ok(Self { reach: address.reach(), address, socket: Socket::Tcp(socket) })
+                Ok(Self { reach: (&address).into(), address, socket: Socket::Tcp(socket) })
             }
             Address::Unix(path) => {
                 if let Some(socket) = handed_over(path) {
                     let socket = UnixListener::from_std(socket).map_err(failed)?;
                     return Ok(Self { address: address.clone(), socket: Socket::Unix(socket), reach: Reach::File });
                 }
-                remove_dead_socket(path).map_err(failed)?;
-                let socket = UnixListener::bind(path).map_err(failed)?;
-                // The file is the only guard of this address.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+                // Its file is the only guard of this address.
+                let socket = hotdesk_serve::bind_unix(path).map_err(failed)?;
                 Ok(Self { address: address.clone(), socket: Socket::Unix(socket), reach: Reach::File })
             }
         }
@@ -190,23 +140,12 @@ fn handed_over(path: &Path) -> Option<std::os::unix::net::UnixListener> {
     Some(socket)
 }
 
-/// A socket that nobody listens on is what a killed server leaves; anything else stays.
-fn remove_dead_socket(path: &Path) -> std::io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(meta) if meta.file_type().is_socket() => match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => Err(std::io::ErrorKind::AddrInUse.into()),
-            Err(_) => std::fs::remove_file(path),
-        },
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_told_apart() {
+    fn addresses_are_told_apart() {
         for (text, reach) in [
             ("127.0.0.1:5000", Reach::Machine),
             ("127.8.8.8:1", Reach::Machine),
@@ -219,30 +158,19 @@ mod tests {
             ("10.0.0.1:5000", Reach::Network),
             ("unix:/tmp/x", Reach::File),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().reach(), reach, "{text}");
-        }
-        for text in ["", "unix:", "5000", "127.0.0.1", "127.0.0.1:70000", "example.com:80", "localhost:"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
+            assert_eq!(Reach::from(&text.parse::<Address>().unwrap()), reach, "{text}");
         }
     }
 
     #[tokio::test]
-    async fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+    async fn a_socket_goes_with_its_listener() {
         let dir = tempfile::tempdir().unwrap();
-        let address = Address::Unix(dir.path().join("s"));
-        let Address::Unix(path) = &address else { unreachable!() };
-        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
-        // A program that another test starts at this moment has it too, until it is that program.
-        while std::os::unix::net::UnixStream::connect(path).is_ok() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        let path = dir.path().join("s");
+        let address = Address::Unix(path.clone());
         let live = Listener::bind(&address).await.unwrap();
-        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(Listener::bind(&address).await.is_err());
         drop(live);
         assert!(!path.exists());
-        std::fs::write(path, "a file").unwrap();
-        assert!(Listener::bind(&address).await.is_err(), "a file of somebody is not deleted");
     }
 
     /// Sockets that are handed over have fixed numbers, so this needs a process of its own.
