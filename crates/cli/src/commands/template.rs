@@ -193,7 +193,11 @@ pub(crate) fn told(error: &hotdesk_image::Error) -> Failure {
         Error::InUse { .. } => Exit::Taken,
         _ => Exit::Failure,
     };
-    Failure::new(exit, error.to_string().replace('`', ""))
+    let failure = Failure::new(exit, error.to_string().replace('`', ""));
+    match error {
+        Error::InUse { .. } => failure.hint("delete the desks, snapshots and machines first that are built on it"),
+        _ => failure,
+    }
 }
 
 async fn list(args: LsArgs) -> Outcome {
