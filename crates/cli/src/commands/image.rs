@@ -3,7 +3,7 @@
 mod publish;
 
 use super::template::oci::{self, PackArgs, RegistryArgs};
-use super::template::{Building, Place, library, told};
+use super::template::{Building, Own, told};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::reach;
@@ -46,11 +46,7 @@ pub(crate) struct VmArgs {
     json: bool,
 
     #[command(flatten)]
-    place: Place,
-
-    /// The data directory of the fleet, which may hold templates too
-    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    own: Own,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +83,7 @@ pub(crate) fn run(command: ImageCommand) -> Exit {
 }
 
 async fn vm(args: VmArgs) -> Outcome {
-    let library = library(&args.place, args.data.as_deref())?;
+    let library = args.own.library()?;
     let options = args.pack.options();
     oci::built(&library, VM_TEMPLATE, args.json).await?;
     let stages = Building::named("making the image", args.json);

@@ -45,6 +45,23 @@ pub(crate) struct Place {
     images: Option<PathBuf>,
 }
 
+/// Where the templates of this machine are, for commands that ask no fleet.
+#[derive(Debug, Args)]
+pub(crate) struct Own {
+    #[command(flatten)]
+    place: Place,
+
+    /// The data directory of the fleet, which may hold templates too
+    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Own {
+    pub(crate) fn library(&self) -> Outcome<Library> {
+        library(&self.place, self.data.as_deref())
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Print JSON instead of text
@@ -68,11 +85,7 @@ pub(crate) struct ShowArgs {
     json: bool,
 
     #[command(flatten)]
-    place: Place,
-
-    /// The data directory of the fleet, which may hold templates too
-    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    own: Own,
 }
 
 #[derive(Debug, Args)]
@@ -112,11 +125,7 @@ pub(crate) struct RmArgs {
     name: String,
 
     #[command(flatten)]
-    place: Place,
-
-    /// The data directory of the fleet, which may hold templates too
-    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    own: Own,
 }
 
 #[derive(Debug, Args)]
@@ -134,11 +143,7 @@ pub(crate) struct PruneArgs {
     json: bool,
 
     #[command(flatten)]
-    place: Place,
-
-    /// The data directory of the fleet, which may hold templates too
-    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    own: Own,
 }
 
 pub(crate) fn run(command: TemplateCommand) -> Exit {
@@ -150,7 +155,7 @@ pub(crate) fn run(command: TemplateCommand) -> Exit {
             TemplateCommand::Check(args) => check::run(args).await,
             TemplateCommand::Push(args) => oci::push(args).await,
             TemplateCommand::Rm(args) => {
-                let library = library(&args.place, args.data.as_deref())?;
+                let library = args.own.library()?;
                 library.template(&args.name).map_err(|e| told(&e))?;
                 library.remove(&args.name).map_err(|e| told(&e))?;
                 Ok(out::line(&args.name))
@@ -236,7 +241,7 @@ fn describe(library: &Library, name: &str) -> TemplateInfo {
 }
 
 fn show(args: &ShowArgs) -> Outcome {
-    let library = library(&args.place, args.data.as_deref())?;
+    let library = args.own.library()?;
     let template = library.template(&args.name).map_err(|e| told(&e))?;
     let info = describe(&library, &args.name);
     if args.json {
@@ -258,7 +263,7 @@ fn show(args: &ShowArgs) -> Outcome {
 }
 
 fn prune(args: &PruneArgs) -> Outcome {
-    let library = library(&args.place, args.data.as_deref())?;
+    let library = args.own.library()?;
     let outdated = library.outdated(args.unknown).map_err(|e| told(&e))?;
     let unused: Vec<_> = outdated.iter().filter(|one| one.users == 0).collect();
     if !args.dry_run {

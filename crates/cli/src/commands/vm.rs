@@ -208,7 +208,10 @@ async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationTok
     if let Ok(images) = crate::places::images(None).canonicalize()
         && opened.base.path.starts_with(&images)
     {
-        let _ = hotdesk_image::Library::open(images).and_then(|library| library.add_user(&storage));
+        let said = hotdesk_image::Library::open(images).and_then(|library| library.add_user(&storage));
+        if let Err(e) = said {
+            tracing::warn!(error = %e, "`hotdesk template prune` will not know that this machine needs the disk");
+        }
     }
     let own = opened.over(&storage, bytes).map_err(failed)?;
     let machine = Machine {

@@ -1,6 +1,6 @@
 //! `hotdesk template build --as oci` and `hotdesk template push`: templates as OCI images.
 
-use super::{BuildArgs, Building, Place, library, library_for, told, write_lock};
+use super::{BuildArgs, Building, Own, library_for, told, write_lock};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -82,11 +82,7 @@ pub(crate) struct PushArgs {
     json: bool,
 
     #[command(flatten)]
-    place: Place,
-
-    /// The data directory of the fleet, which may hold templates too
-    #[arg(long, env = "HOTDESK_DATA", hide_env_values = true, value_name = "DIR")]
-    data: Option<PathBuf>,
+    own: Own,
 }
 
 /// Images of templates, written to where they are wanted.
@@ -108,7 +104,7 @@ pub(super) async fn build(args: BuildArgs) -> Outcome {
 }
 
 pub(super) async fn push(args: PushArgs) -> Outcome {
-    let library = library(&args.place, args.data.as_deref())?;
+    let library = args.own.library()?;
     let image = make(&library, &args.name, &args.pack.options(), args.json).await?;
     let pushed = send(&image, &args.to, &args.registry, args.json).await?;
     tell(&args.to, &pushed, args.json)
