@@ -32,7 +32,8 @@ static ROUTER: LazyLock<axum::Router> = LazyLock::new(|| {
 });
 
 /// Sends one request through the routes of the OSWorld dialect.
-pub fn send(path: &str, content_type: &str, body: Vec<u8>) -> Response<Body> {
+pub(crate) fn send(path: &str, content_type: &str, body: Vec<u8>) -> Response<Body> {
     let request = Request::post(path).header("content-type", content_type).body(Body::from(body)).unwrap();
-    RUNTIME.block_on(ROUTER.clone().oneshot(request)).unwrap()
+    // The engines are made where their tasks can run.
+    RUNTIME.block_on(async { ROUTER.clone().oneshot(request).await }).unwrap()
 }
