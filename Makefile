@@ -1,7 +1,8 @@
 # The two commands: `make up` (a live desk) and `make test` (every test). The rest is in `make help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help up down build dashboard templates test test-rust test-client test-fleet test-chaos test-dialects test-mcp test-dashboard test-gce test-clouds test-conformance test-conformance-all test-k8s bench bench-scale lint fmt fuzz clean
+.PHONY: help up down build dashboard templates check test test-all test-rust test-client test-fleet test-chaos test-dialects test-mcp
+.PHONY: test-dashboard test-gce test-clouds test-conformance test-conformance-all test-k8s test-bare test-as-root bench bench-scale lint fmt fuzz clean
 
 CARGO ?= cargo
 
@@ -9,35 +10,42 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 up: ## Set everything up, start a fleet and one desk; prints its address
-	@scripts/setup run
-	@$(MAKE) --no-print-directory build
+	@scripts/prepare run
 	@target/release/hotdesk up
 
 down: ## Stop what `make up` started
 	@target/release/hotdesk down
 
 build: dashboard ## Build the binary
-	@$(CARGO) build --release --locked -p hotdesk
+	@scripts/build -p hotdesk
 
 dashboard: ## Build the page that is embedded in the binary
 	@scripts/dashboard
 
 templates: ## Build the root file systems that tests and benchmarks use
-	@target/release/hotdesk template build bare base code desktop
+	@target/release/hotdesk template build bare base code desktop openmanus
 
-test: ## Set everything up and run every test
-	@scripts/setup test
-	@scripts/criu >/dev/null || true   # without it, running desks can't be forked, and the tests of that say so
-	@scripts/s3 setup
-	@$(MAKE) --no-print-directory dashboard
-	@# Everything at once: the same choice of features as the tests have, so nothing is built twice.
-	@$(CARGO) build --release --locked --workspace --all-targets
-	@$(MAKE) --no-print-directory templates
-	@$(MAKE) --no-print-directory test-rust
-	@$(MAKE) --no-print-directory test-client
-	@$(MAKE) --no-print-directory test-fleet
-	@scripts/together "test-dialects test-mcp test-dashboard" "test-gce test-clouds"
-	@$(MAKE) --no-print-directory test-conformance
+# Three tiers. `check` is for the inner loop, `test` is what a change must pass, `test-all` is for a release.
+check: lint ## Format, lints, unit tests, golden files: minutes
+	@scripts/build --workspace --lib --bins --tests
+	@scripts/test-rust --unit
+
+test: ## Set everything up and run every test that a change must pass
+	@scripts/as-root $(MAKE) --no-print-directory test-as-root
+
+# What needs the processors or compares times has the machine to itself; the rest mostly waits, so it waits together.
+test-as-root:
+	@scripts/prepare test
+	@scripts/together rust \
+	  then "fleet:shared client" "dialects mcp" "dashboard gce clouds" "conformance:daytona conformance:docker" "conformance:e2b conformance:qemu" \
+	  then "conformance:osworld fleet:alone"
+
+test-all: test ## And the rest: older SDKs, every suite in Docker and on an emulated machine, long chaos, Kubernetes, fuzzing, a bare machine
+	@$(MAKE) --no-print-directory test-chaos
+	@$(MAKE) --no-print-directory test-conformance-all
+	@$(MAKE) --no-print-directory test-k8s
+	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory test-bare
 
 test-rust: ## Unit and integration tests
 	@scripts/test-rust
@@ -99,16 +107,25 @@ bench-scale: ## 5,000 desks on simulated nodes through a fleet, with losses; dra
 	@PYTHONPATH=python $$(scripts/python-env tests/fleet) tests/kubernetes/scale.py --out docs/scale.json $(BENCH_SCALE)
 	@tests/kubernetes/plot.py docs/scale.json docs/scale.svg docs/scale.md
 
-lint: ## Formatting, clippy, licences
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+lint: ## Format, clippy, shell scripts, licences, and that nothing is missing from a list
+	@scripts/setup lint
+	@$(CARGO) fmt --all --check
+	@scripts/lint-shell
+	@scripts/check-environments
+	@scripts/check-features
+	@scripts/test-scripts
 	@scripts/deny
+	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-fuzz: ## Fuzz each entrance for a minute (needs a nightly toolchain and cargo-fuzz)
-	@scripts/fuzz
+fuzz: ## Fuzz every parser of outside bytes for a minute
+	@scripts/fuzz run 60
+
+test-bare: ## `make up` and `.ci/run` in a fresh Debian, as root and as a user with sudo: hours
+	@scripts/bare up ci
+	@scripts/bare --user up test
 
 clean: ## Remove what was built
 	$(CARGO) clean

@@ -12,7 +12,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fleet"))
 
 import daytona  # noqa: E402
 import e2b  # noqa: E402
+import seeds  # noqa: E402
 import served  # noqa: E402
+
+
+def pytest_configure(config):
+    seeds.announce(config)
+
 
 VENDORS = {"daytona": daytona.Daytona, "e2b": e2b.E2b}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 
 import e2b
 import pytest
+import seeds
 from conftest import opened, renting
 from vendor import FAULTS
 from waiting import eventually
@@ -38,10 +38,8 @@ def test_a_lost_reply_of_a_server_without_idempotency_makes_one_sandbox():
 
 
 def test_everything_stumbles_and_nothing_is_lost(vendor, fleet, client):
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
     client.desks.create("bare", timeout=120).delete()
-    vendor.chaos = (random.Random(seed), 0.2)
+    vendor.chaos = (seeds.rng(), 0.2)
     twice: list[str] = []
 
     def watch():
@@ -66,7 +64,7 @@ def test_everything_stumbles_and_nothing_is_lost(vendor, fleet, client):
     finally:
         vendor.chaos = None
         watcher.join()
-    assert not twice, f"seed {seed}: two sandboxes for {set(twice)}"
+    assert not twice, f"two sandboxes for {set(twice)}"
     eventually(lambda: vendor.alive() == [], "all is removed", limit=30)
 
 
@@ -126,7 +124,7 @@ def test_a_killed_orchestrator_finds_everything_again(vendor, fleet, client):
         desk.delete(timeout=60)
 
 
-def test_an_orphan_is_removed(vendor, fleet, client):
+def test_an_orphan_is_kept_until_somebody_decides(vendor, fleet, client):
     desk = client.desks.create("bare", timeout=120)
     sandbox = vendor.of_desk(desk.id)[0]
     for names in (sandbox.body.get("labels"), sandbox.body.get("metadata")):
@@ -135,7 +133,11 @@ def test_an_orphan_is_removed(vendor, fleet, client):
                 names[name] = "d-nobodysdesk0"
     if vendor.name == "daytona":
         sandbox.name = sandbox.name.replace(desk.id, "d-nobodysdesk0")
-    eventually(lambda: vendor.of_desk("d-nobodysdesk0") == [], "the orphan is removed", limit=70)
+    known = lambda: [one["id"] for one in fleet.request("GET", "/v1/orphans").json()["orphans"]]  # noqa: E731
+    eventually(lambda: known() == ["d-nobodysdesk0"], "the orphan is told", limit=70)
+    assert len(vendor.of_desk("d-nobodysdesk0")) == 1, "it may be somebody's"
+    assert fleet.request("DELETE", "/v1/orphans/d-nobodysdesk0").status_code == 204
+    eventually(lambda: vendor.of_desk("d-nobodysdesk0") == [], "the orphan is removed", limit=20)
     desk.delete(timeout=60)
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 import jsonschema
 import referencing
 import trustme
+from ports import free_port
 
 HERE = Path(__file__).resolve().parent
 BINARY = os.environ.get("HOTDESK_BIN") or str(HERE.parents[1] / "target/release/hotdesk")
@@ -446,9 +447,3 @@ def splice(stream, desk) -> None:
 
 def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime()) + f"{time.time_ns() // 1_000_000 % 1000:03d}Z"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -48,7 +48,10 @@ test("a wrong key is refused in words, a good one lets in", async () => {
   await page.getByRole("heading", { name: "No desk yet" }).waitFor();
   await ada.checkAccess("the empty wall");
   await ada.shot("wall-empty-dark");
-  assert.equal(await page.evaluate(() => localStorage.getItem("hotdesk.key")), null, "a key is kept for the tab unless asked otherwise");
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]));
+  assert.doesNotMatch(kept, /hd_|hotdesk-session/, "scripts find neither the key nor the session");
+  const [cookie] = await ada.context.cookies();
+  assert.deepEqual([cookie.httpOnly, cookie.sameSite], [true, "Strict"]);
 });
 
 test("a new desk shows its stages and becomes a desktop at the same address", async () => {
@@ -140,6 +143,60 @@ test("a person takes over, types into a program through the view, and gives back
   assert.equal((await act()).status, 200, "the agent drives again");
 });
 
+/** What a page of a desk tries with the browser of somebody who is signed in; it tells what it got. */
+const GREEDY = `<!doctype html><title>greedy</title><script>
+const tries = {
+  storage: () => JSON.stringify({ ...localStorage, ...sessionStorage }),
+  cookies: () => document.cookie || "none",
+  worker: async () => (await navigator.serviceWorker.register("sw.js")).scope,
+  read: async () => (await fetch("/v1/desks", { credentials: "include" })).text(),
+  script: () => new Promise((done, failed) => { const s = document.createElement("script"); s.src = "/v1/desks"; s.onload = () => done("ran"); s.onerror = () => failed("refused"); document.head.append(s); }),
+  write: async () => { await fetch("/v1/desks", { method: "POST", mode: "no-cors", credentials: "include", headers: { "content-type": "text/plain" }, body: "{}" }); throw new Error("nothing is told"); },
+  sign_in: async () => (await fetch("/v1/session", { credentials: "include" })).text(),
+  socket: () => new Promise((done, failed) => { const w = new WebSocket("ws://" + location.host + "/v1/desks/DESK/view"); w.onopen = () => done("open"); w.onerror = () => failed("refused"); }),
+  frame: () => new Promise((done) => { const f = document.createElement("iframe"); f.src = "/"; f.onload = () => { try { done(f.contentDocument.title); } catch (e) { done("refused"); } }; document.documentElement.append(f); }),
+  opener: () => String(window.opener),
+};
+globalThis.told = (async () => {
+  const told = {};
+  for (const [name, attempt] of Object.entries(tries)) {
+    try { told[name] = String(await attempt()); } catch (e) { told[name] = "refused"; }
+  }
+  return told;
+})();
+</script>`;
+
+test("a page of a desk gets nothing of who looks at it", async () => {
+  for (const [path, text] of [["www/index.html", GREEDY.replace("DESK", desk)], ["www/sw.js", "self.addEventListener('fetch', () => {})"]]) {
+    const answer = await fetch(`${fleet.url}/v1/desks/${desk}/files/content?path=${path}&make_parents=true`, { method: "PUT", headers: { authorization: `Bearer ${fleet.key}` }, body: text });
+    assert.ok(answer.ok, await answer.text());
+  }
+  await fleet.send("POST", `v1/desks/${desk}/processes`, { argv: ["python3", "-m", "http.server", "8099", "--directory", "www"] });
+  const port = `${fleet.url}/v1/desks/${desk}/ports/8099/`;
+  await until("the desk serves its page", async () => (await fetch(port, { headers: { authorization: `Bearer ${fleet.key}` } })).ok);
+  const before = (await fleet.get("v1/desks")).desks.length;
+  const { url } = await fleet.get(`daytona/api/sandbox/${desk}/ports/8099/signed-preview-url?expiresInSeconds=600`);
+  // By a link without a key, by the session, and as a file.
+  for (const address of [`${url}/`, port, `${fleet.url}/v1/desks/${desk}/files/content?path=www/index.html`]) {
+    const page = await ada.context.newPage();
+    await page.goto(address);
+    assert.equal(await page.title(), "greedy", `${address} is shown`);
+    // Scripts of a file do not run at all; those of a page do, so that it could have got something.
+    const told = (await page.evaluate(() => globalThis.told)) ?? {};
+    assert.equal(Object.keys(told).length > 0, !address.includes("/files/"), `${address}: ${JSON.stringify(told)}`);
+    for (const [name, got] of Object.entries(told)) {
+      const nothing = name === "opener" ? "null" : "refused";
+      assert.equal(got, nothing, `${address}: ${name}: ${got}`);
+    }
+    assert.equal(await page.evaluate(() => self.origin), "null", "it has an origin of its own");
+    await page.close();
+  }
+  assert.equal((await fleet.get("v1/desks")).desks.length, before, "nothing was made");
+  await ada.page.reload();
+  await view(ada.page).waitFor();
+  assert.deepEqual(await ada.page.evaluate(async () => (await navigator.serviceWorker.getRegistrations()).length), 0);
+});
+
 test("two people look at once, and see who drives", async () => {
   const grace = await Person.open(browser, { colorScheme: "light" });
   // She may see this desk alone, and comes by the link that the CLI prints.
@@ -161,6 +218,11 @@ test("two people look at once, and see who drives", async () => {
 
 test("files, terminal, processes, tree, logs, events and details tell what there is", async () => {
   const { page } = ada;
+  // The shell comes late; what is typed meanwhile waits for it.
+  await page.route("**/terminals", async (route) => {
+    await new Promise((done) => setTimeout(done, 1000));
+    await route.continue();
+  });
   await page.getByRole("button", { name: "Show the panel" }).click();
   await page.locator(".terminal .xterm-screen").waitFor();
   await page.locator(".xterm-helper-textarea").focus();

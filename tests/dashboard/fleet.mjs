@@ -1,7 +1,6 @@
 // A fleet of one's own: `hotdesk serve` with a new data directory on a free port; ended, it leaves nothing behind.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -14,7 +13,7 @@ export const PATIENCE_MS = 60_000;
 export class Fleet {
   static async start(flags = []) {
     if (!existsSync(BINARY)) throw new Error(`there is no binary at ${BINARY}: build it, or say where it is with HOTDESK_BIN`);
-    const fleet = new Fleet(mkdtempSync(join(tmpdir(), "hotdesk-dashboard-")), await freePort(), flags);
+    const fleet = new Fleet(mkdtempSync(join(tmpdir(), "hotdesk-dashboard-")), freePort(), flags);
     await fleet.begin();
     return fleet;
   }
@@ -103,10 +102,5 @@ export async function until(what, test, more = () => "") {
 }
 
 function freePort() {
-  return new Promise((resolve, reject) => {
-    const server = createServer().once("error", reject).listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
+  return spawnSync(join(ROOT, "tests/fleet/ports.py"), { encoding: "utf8" }).stdout.trim();
 }

@@ -31,13 +31,6 @@ MOST_EACH = 2
 SETTLE_S = 120
 
 
-def seed() -> int:
-    """Printed, and taken from HOTDESK_CHAOS_SEED, so that a schedule can be had again (as far as time allows)."""
-    value = int(os.environ.get("HOTDESK_CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"\nHOTDESK_CHAOS_SEED={value}", file=sys.stderr, flush=True)
-    return value
-
-
 @dataclass
 class Account:
     """What one client was told."""

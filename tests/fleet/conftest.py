@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import seeds
 import served
+
+
+def pytest_configure(config):
+    seeds.announce(config)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,6 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import httpx  # noqa: E402
 import leftovers  # noqa: E402
+from ports import free_port  # noqa: E402
 
 import hotdesk  # noqa: E402
 
@@ -220,12 +220,6 @@ class Serve:
                     raise AssertionError(f"these desks can't be deleted: {[(d.id, d.state, d.info.reason) for d in desks]}\n{self.tail()}")
             for snapshot in fleet.snapshots.list():
                 fleet.snapshots.delete(snapshot.id)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

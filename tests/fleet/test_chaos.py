@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import tempfile
 import threading
+from contextlib import contextmanager
+from pathlib import Path
 
 import chaos
 import pytest
+import seeds
 import served
 from waiting import eventually
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.alone
 
 def test_kill_9():
     with served.fleet() as fleet:
-        accounts = chaos.run(fleet, seconds=chaos.SECONDS, rng=random.Random(chaos.seed()))
+        accounts = chaos.run(fleet, seconds=chaos.SECONDS, rng=seeds.rng())
         chaos.judge(fleet, accounts)
         chaos.no_twins(fleet)
 
@@ -65,7 +67,7 @@ def test_a_full_disk():
     """The data directory runs full while clients work and the orchestrator is killed; when there is room again, all is well again."""
     data = tempfile.mkdtemp(prefix="hotdesk-full-")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1400m,mode=755", "tmpfs", data], check=True)
-    rng = random.Random(chaos.seed())
+    rng = seeds.rng()
     filler = os.path.join(data, "filler")
     try:
         with served.fleet(data=data) as fleet:
@@ -124,16 +126,23 @@ def fill(path: str) -> None:
 IN_DOCKER = {"provider": "docker", "resources": {"cpus": 0.5, "memory_mib": 256}}
 
 
-def once_more(create):
-    """After its daemon was killed a container was seen once whose server could not be reached for 60 s, for a reason that is not known:
-    the desk was in `error`, as it should be. One such is let pass, and told; the next has to be well."""
+@contextmanager
+def explained(daemon):
+    """A desk that fails after its daemon's deaths is shown as Docker sees it: address, networks, who has the ports."""
     try:
-        return create()
-    except hotdesk.DeskFailed as failed:
-        print(f"the first desk after the daemon's deaths failed: {failed}")
-        return create()
+        yield
+    except hotdesk.DeskFailed:
+        for command in (["docker", "ps", "--all"], ["sh", "-c", "docker inspect $(docker ps -aq)"], ["docker", "network", "inspect", "bridge"]):
+            print(subprocess.run(command, env=os.environ | daemon.environment, capture_output=True, text=True).stdout[-20_000:])
+        for command in (["ss", "-tlnp"], ["iptables-save"], ["ip", "addr"], ["ip", "neigh"]):
+            print(subprocess.run([*daemon.before, *command], capture_output=True, text=True).stdout)
+        print(Path(daemon.directory, "dockerd.log").read_text()[-5000:])
+        raise
 
 
+# While desks were reached by published ports, one was not reached again now and then: a daemon that was killed has more proxies of
+# ports than containers when it is back. They are reached at their own addresses since.
+@pytest.mark.long
 def test_a_dead_dockerd():
     """Desks in containers, while the Docker daemon and the orchestrator are killed in turns."""
     import dockerd
@@ -155,11 +164,12 @@ def test_a_dead_dockerd():
                 else:
                     daemon.start()
 
-            accounts = chaos.run(fleet, seconds=min(chaos.SECONDS, 60), clients=3, rng=random.Random(chaos.seed()), strike=strike, wishes=IN_DOCKER)
+            accounts = chaos.run(fleet, seconds=min(chaos.SECONDS, 60), clients=3, rng=seeds.rng(), strike=strike, wishes=IN_DOCKER)
             daemon.start()
             accounts.append(chaos.Account(created={kept.id}))
             chaos.judge(fleet, accounts, errors=True)
             eventually(lambda: next(p for p in client.info().providers if p.name == "docker").ready, "the provider is back", limit=60)
-            assert once_more(lambda: client.desks.create(served.TEMPLATE, **IN_DOCKER)).screenshot()
+            with explained(daemon):
+                assert client.desks.create(served.TEMPLATE, **IN_DOCKER).screenshot()
             local = client.desks.create(served.TEMPLATE, provider="local", resources=chaos.SMALL)
             assert local.screenshot()

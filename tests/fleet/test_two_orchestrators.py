@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections import Counter
 
 import chaos
 import pytest
+import seeds
 import served
 from waiting import eventually
 
@@ -63,14 +63,14 @@ def test_both_serve_the_same_desks(pair):
     seen: list[hotdesk.Event] = []
     follow = threading.Thread(target=lambda: seen.extend(_until_deleted(b, desk.id)), daemon=True)
     follow.start()
-    time.sleep(0.5)
+    eventually(lambda: seen, "past events are told first")
     desk.delete()
     follow.join(30)
     assert seen and seen[-1].state is State.DELETED, "events of one are seen at the other"
 
 
 def _until_deleted(fleet, desk):
-    for event in fleet.events(desk=desk, timeout=25):
+    for event in fleet.events(after=0, desk=desk, timeout=25):
         yield event
         if event.state is State.DELETED:
             return
@@ -78,18 +78,19 @@ def _until_deleted(fleet, desk):
 
 def test_one_is_killed_and_the_other_carries_on(pair):
     one, two = pair
-    rng = random.Random(chaos.seed())
+    rng = seeds.rng()
     end = threading.Event()
     # half of the clients talk to each; those of the one that dies go on with the other
     crew = [chaos.Client(n, (one if n % 2 else two).url, one.key, random.Random(rng.random()), end, {}) for n in range(6)]
     begun = [two.client(one.key).desks.create(served.TEMPLATE, resources=chaos.SMALL, timeout=0) for _ in range(2)]
     for client in crew:
         client.start()
-    time.sleep(6)
+    busy(crew, 4)
     one.kill()
-    time.sleep(6)
-    one.start(wait=False)
-    time.sleep(4)
+    # those that talk to the survivor
+    busy(crew[::2], 6)
+    one.start()
+    busy(crew, 4)
     end.set()
     for client in crew:
         client.join(120)
@@ -105,6 +106,12 @@ def test_one_is_killed_and_the_other_carries_on(pair):
         assert made[State.CREATING] == 1, f"{desk} was made {made[State.CREATING]} times: {log}"
         for before, after in zip(log, log[1:]):
             assert after in ALLOWED[before] or after is before, f"{desk} went from {before} to {after}: {log}"
+
+
+def busy(crew: list[chaos.Client], more: int) -> None:
+    """Until each client has got so many more requests done."""
+    goals = [(client, client.account.done.total() + more) for client in crew]
+    eventually(lambda: all(client.account.done.total() >= goal for client, goal in goals), f"each of {len(crew)} clients gets {more} requests done", limit=120)
 
 
 def test_what_the_dead_one_began_is_finished(pair):

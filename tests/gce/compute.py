@@ -33,6 +33,8 @@ PROJECT = "test-project"
 ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")
 BASE = "/compute/v1/"
 ACCOUNT = "fleet@test-project.iam.gserviceaccount.com"
+#: Either of these lets a token use the compute API.
+SCOPES = {"https://www.googleapis.com/auth/compute", "https://www.googleapis.com/auth/cloud-platform"}
 #: What the metadata server hands out.
 MACHINE_TOKEN = "token-of-the-machine"
 #: Google holds a request for the end of an operation for two minutes; here less, so that asking again is tried too.
@@ -538,7 +540,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.google.public_key.check(f"{head}.{claims}".encode(), decoded(signature))
             said = json.loads(decoded(claims))
             assert said["iss"] == ACCOUNT and said["exp"] > time.time(), said
-            assert "https://www.googleapis.com/auth/compute" in said.get("scope", "").split() or said.get("aud"), said
+            assert SCOPES & set(said.get("scope", "").split()) or said.get("aud"), said
         except Exception as e:
             self.server.google.wrong.append(f"{self.command} {self.path}: no valid token: {e!r}")
             raise Refusal(401, "authError", "Invalid Credentials") from None

@@ -15,7 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fleet"))
 
 import compute  # noqa: E402
+import seeds  # noqa: E402
 import served  # noqa: E402
+
+
+def pytest_configure(config):
+    seeds.announce(config)
 
 
 class Account:

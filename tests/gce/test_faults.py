@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 
 import compute
 import hotdesk
 import pytest
+import seeds
 from conftest import fleet_at
 from test_life import WAIT_S, until
 
@@ -78,9 +78,8 @@ def test_no_rights(place):
 def test_chance(place):
     """Several desks at a time while one answer in eight goes wrong somehow."""
     google, fleet = place
-    seed = random.randrange(1 << 30)
     google.made.clear()
-    google.chance = (random.Random(seed), 1 / 8)
+    google.chance = (seeds.rng(), 1 / 8)
     failed: list[str] = []
 
     def live(number: int) -> None:
@@ -99,10 +98,10 @@ def test_chance(place):
     for thread in threads:
         thread.join()
     google.chance = None
-    assert failed == [], f"seed {seed}"
+    assert failed == []
     names = [name for name, _ in google.made]
-    assert len(names) == len(set(names)) == 3, f"seed {seed}: {google.made}"
-    assert google.instances == {} and google.disks == {}, f"seed {seed}"
+    assert len(names) == len(set(names)) == 3, google.made
+    assert google.instances == {} and google.disks == {}
 
 
 @pytest.mark.parametrize("step", ["insert", "delete"])

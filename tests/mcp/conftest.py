@@ -24,6 +24,8 @@ from PIL import Image  # noqa: E402
 
 #: Longer than any tool takes on a busy machine.
 PATIENCE = 300
+# For what a program shows: shorter than a test may take, so that what it showed instead is told.
+WAIT = 120
 
 
 def pytest_configure(config):
@@ -67,9 +69,13 @@ class Hands:
 
     async def until(self, tool: str, word: str, **arguments) -> str:
         """Asks until the answer has the word."""
-        async with asyncio.timeout(PATIENCE):
-            while word not in (said := await self.said(tool, **arguments)):
-                await asyncio.sleep(0.5)
+        said = "nothing"
+        try:
+            async with asyncio.timeout(WAIT):
+                while word not in (said := await self.said(tool, **arguments)):
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            pytest.fail(f"{word!r} did not come; {tool} said last:\n{said}")
         return said
 
 

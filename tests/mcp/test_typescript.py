@@ -22,7 +22,7 @@ HERE = Path(__file__).parent / "node"
 def packages() -> Path:
     """A folder with the SDK, made once."""
     if not shutil.which("npm"):
-        pytest.fail("npm is missing: scripts/setup test installs it")
+        pytest.fail("npm is missing: scripts/test-mcp puts the one of scripts/node on the path")
     wanted = (HERE / "package.json").read_bytes()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotdesk"
     folder = cache / f"node-{hashlib.sha256(wanted).hexdigest()[:12]}"

@@ -4,6 +4,8 @@ import io
 import os
 import socket
 import sys
+import time
+from datetime import timedelta
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -11,7 +13,7 @@ import hostile
 import httpx
 import pytest
 from common import *  # noqa: F403 - its tests run here
-from e2b import Sandbox
+from e2b import Sandbox, SandboxQuery, TimeoutException
 from e2b_desktop import Sandbox as Desktop
 from PIL import Image
 from support import supports
@@ -27,6 +29,7 @@ def desktop():
 @supports("desktop", "its size at create, screenshots, mouse, keyboard, screen size, cursor")
 def test_desktop(desktop):
     assert desktop.get_screen_size() == (1280, 720)
+    assert desktop.get_cursor_position() == (640, 360), "as on any new screen"
     picture = Image.open(io.BytesIO(bytes(desktop.screenshot())))
     assert picture.size == (1280, 720)
     for place in ((100, 200), (100, 200), (0, 0)):
@@ -119,3 +122,63 @@ def test_forks(new_sandbox):
     finally:
         for child in children:
             child.kill()
+
+
+def test_programs_do_not_see_how_they_are_run(box, desktop):
+    for sandbox in (box, desktop):
+        assert "HOTDESK" not in sandbox.commands.run("env").stdout
+
+
+def test_another_display_is_another_server(desktop):
+    """What stands in for `xdotool` is for this screen; some other one is not moved by mistake."""
+    desktop.move_mouse(11, 22)
+    gone = desktop.commands.run("DISPLAY=:77 xdotool mousemove 33 44 2>&1; echo $?").stdout
+    assert gone.split()[-1] != "0", gone
+    assert desktop.get_cursor_position() == (11, 22)
+
+
+def test_lists_by_start(new_sandbox):
+    sandbox = new_sandbox(metadata={"of": "test_lists_by_start"})
+    started = sandbox.get_info().started_at
+    query = {"metadata": {"of": "test_lists_by_start"}}
+    for after, there in ((started, True), (started + timedelta(seconds=1), False)):
+        found = Sandbox.list(query=SandboxQuery(**query, started_after=after)).next_items()
+        assert bool(found) is there, after
+
+
+def test_no_time_left_is_the_end(new_sandbox):
+    def ended(sandbox) -> bool:
+        end = time.monotonic() + 60
+        while sandbox.is_running() and time.monotonic() < end:
+            time.sleep(0.1)
+        return not sandbox.is_running()
+
+    assert ended(new_sandbox(timeout=0))
+    sandbox = new_sandbox(lifecycle={"on_timeout": "pause"})
+    sandbox.files.write("kept", "x")
+    sandbox.set_timeout(0)
+    assert ended(sandbox)
+    assert sandbox.connect().files.read("kept") == "x"
+
+
+def test_a_killed_sandbox_resets_its_connections(new_sandbox):
+    """Only then the SDK asks whether there still is a sandbox, and says what happened."""
+    sandbox = new_sandbox()
+    command = sandbox.commands.run("sleep 60", background=True)
+    sandbox.kill()
+    with pytest.raises(TimeoutException, match="killed or reached its end of life"):
+        command.wait()
+
+
+def test_watches_tell_each_event_once_and_at_once(box):
+    box.files.make_dir("watched")
+    watch = box.files.watch_dir("watched")
+    for number in range(5):
+        box.files.write(f"watched/{number}", "x")
+        told = [(event.name, event.type.value) for event in watch.get_new_events()]
+        assert told == [(str(number), kind) for kind in ("create", "chmod", "write")]
+    # Also of a file that stays open.
+    writer = box.commands.run("exec 3>>watched/0; echo more >&3; echo done; sleep 60", background=True)
+    next(iter(writer))
+    assert [(event.name, event.type.value) for event in watch.get_new_events()] == [("0", "write")]
+    writer.kill()
