@@ -79,22 +79,23 @@ class Rect:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a desk may use."""
+    """What a desk may use. In a request, what is left out is as the template or the fleet has it; an answer has all of it."""
 
-    cpus: float = 2.0
-    memory_mib: int = 4096
-    disk_mib: int = 5120
+    cpus: float | None = None
+    memory_mib: int | None = None
+    disk_mib: int | None = None
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When a desk is stopped, archived and deleted by itself, in seconds. Zero means never."""
+    """When a desk is stopped, archived and deleted by itself, in seconds. Zero means never. In a request, what is left out is as the
+    fleet has it; an answer has all of it."""
 
-    auto_stop_s: int = 900
-    auto_archive_s: int = 86400
-    auto_delete_s: int = 0
-    ttl_s: int = 0
-    end_stops: bool = False
+    auto_stop_s: int | None = None
+    auto_archive_s: int | None = None
+    auto_delete_s: int | None = None
+    ttl_s: int | None = None
+    end_stops: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class DeskInfo:
     provider: str = ""
     reason: str = ""
     labels: dict[str, str] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
+    env: list[str] = field(default_factory=list)
+    """The names of its variables; their values are not told."""
     resources: Resources = field(default_factory=Resources)
     policy: Policy = field(default_factory=Policy)
     screen: Size | None = None

@@ -54,6 +54,7 @@ def test_models():
     assert info.state is hotdesk.State.RUNNING and info.screen == models.Size(800, 600) and info.labels == {"a": "b"}
     assert models.read(models.DeskInfo, {**DESK, "state": "dreaming"}).state is hotdesk.State.OTHER
     assert models.write(models.Policy(ttl_s=5))["ttl_s"] == 5
+    assert models.write(models.Resources(cpus=1))["disk_mib"] is None, "what is left out is the template's"
     window = models.read(models.Window, {"id": 7, "title": "x", "class": "Gedit", "area": {"x": 1, "y": 2, "width": 4, "height": 6}})
     assert window.class_ == "Gedit" and window.area.center == models.Point(3, 5)
     assert models.write(window)["class"] == "Gedit"

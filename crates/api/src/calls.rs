@@ -2,7 +2,7 @@
 //! four routes of `/vm`.
 
 use crate::desk::{Desk, Event, NewDesk, Snapshot};
-use crate::fleet::{Budget, Key, Pool};
+use crate::fleet::{Budget, Key, Orphan, Pool};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -131,6 +131,15 @@ pub struct Alive {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
     pub ready: bool,
+    /// What an operator should look at, though the fleet does its work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// What providers have and the fleet has no record of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OrphanList {
+    pub orphans: Vec<Orphan>,
 }
 
 /// A desk, as `POST /vm/create` answers.

@@ -53,6 +53,32 @@ impl Default for Resources {
     }
 }
 
+/// What a request says about what a desk may use. What it leaves out is as the template or the fleet has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResourcesRequest {
+    pub cpus: Option<f32>,
+    pub memory_mib: Option<u64>,
+    pub disk_mib: Option<u64>,
+}
+
+impl ResourcesRequest {
+    /// What is asked for, and the rest as it is there.
+    pub fn or(self, rest: Resources) -> Resources {
+        Resources {
+            cpus: self.cpus.unwrap_or(rest.cpus),
+            memory_mib: self.memory_mib.unwrap_or(rest.memory_mib),
+            disk_mib: self.disk_mib.unwrap_or(rest.disk_mib),
+        }
+    }
+}
+
+impl From<Resources> for ResourcesRequest {
+    fn from(all: Resources) -> Self {
+        Self { cpus: Some(all.cpus), memory_mib: Some(all.memory_mib), disk_mib: Some(all.disk_mib) }
+    }
+}
+
 /// When a desk is stopped, archived and deleted by itself. Zero means never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -75,6 +101,48 @@ impl Default for Policy {
     }
 }
 
+/// What a request says about when a desk is stopped, archived and deleted by itself. What it leaves out is as the fleet has it, or, for
+/// a desk that exists, stays as it is. Zero means never.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyRequest {
+    /// Idle seconds after which a running desk is stopped.
+    pub auto_stop_s: Option<u64>,
+    /// Seconds after which a stopped desk is archived.
+    pub auto_archive_s: Option<u64>,
+    /// Seconds after which a stopped or archived desk is deleted.
+    pub auto_delete_s: Option<u64>,
+    /// Seconds from creation after which a desk is deleted, whatever it does.
+    pub ttl_s: Option<u64>,
+    /// At the end of its time to live a running desk is stopped instead of deleted.
+    pub end_stops: Option<bool>,
+}
+
+impl PolicyRequest {
+    /// What is asked for, and the rest as it is there.
+    pub fn or(self, rest: Policy) -> Policy {
+        Policy {
+            auto_stop_s: self.auto_stop_s.unwrap_or(rest.auto_stop_s),
+            auto_archive_s: self.auto_archive_s.unwrap_or(rest.auto_archive_s),
+            auto_delete_s: self.auto_delete_s.unwrap_or(rest.auto_delete_s),
+            ttl_s: self.ttl_s.unwrap_or(rest.ttl_s),
+            end_stops: self.end_stops.unwrap_or(rest.end_stops),
+        }
+    }
+}
+
+impl From<Policy> for PolicyRequest {
+    fn from(all: Policy) -> Self {
+        Self {
+            auto_stop_s: Some(all.auto_stop_s),
+            auto_archive_s: Some(all.auto_archive_s),
+            auto_delete_s: Some(all.auto_delete_s),
+            ttl_s: Some(all.ttl_s),
+            end_stops: Some(all.end_stops),
+        }
+    }
+}
+
 /// The request for a new desk. Everything has a default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -89,8 +157,12 @@ pub struct NewDesk {
     pub provider: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
-    pub resources: Resources,
-    pub policy: Policy,
+    /// Variables of the commands that a dialect starts in the desk, which its own programs do not have. Not part of the API.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub commands_env: BTreeMap<String, String>,
+    pub resources: ResourcesRequest,
+    pub policy: PolicyRequest,
     pub screen: Option<Size>,
     pub vnc_password: Option<String>,
     /// Whether the desk may reach the outside (never the host or other desks).
@@ -110,7 +182,7 @@ pub struct DeskChange {
     pub name: Option<String>,
     /// A value of `null` removes the label.
     pub labels: BTreeMap<String, Option<String>>,
-    pub policy: Option<Policy>,
+    pub policy: Option<PolicyRequest>,
 }
 
 /// A desk.
@@ -126,7 +198,8 @@ pub struct Desk {
     /// Why it is in this state.
     pub reason: String,
     pub labels: BTreeMap<String, String>,
-    pub env: BTreeMap<String, String>,
+    /// The names of the variables that its request gave it. Their values may be secrets and are never told.
+    pub env: Vec<String>,
     pub resources: Resources,
     pub policy: Policy,
     pub screen: Size,

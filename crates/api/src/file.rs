@@ -302,6 +302,10 @@ pub struct WatchFiles {
     #[serde(default)]
     #[param(default = false)]
     pub recursive: bool,
+    /// Whether each write is told, and not only that the writer is done.
+    #[serde(default)]
+    #[param(default = false)]
+    pub every_write: bool,
 }
 
 /// Something happened to a watched file. The stream's first event is `watching`.

@@ -1,6 +1,6 @@
 //! The fleet: pools, keys, limits, money.
 
-use crate::desk::{Policy, Resources};
+use crate::desk::{Policy, ResourcesRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ pub struct PoolSpec {
     /// Never more than so many.
     pub max: u32,
     #[serde(default)]
-    pub resources: Resources,
+    pub resources: ResourcesRequest,
     /// Most money per hour that the desks kept ready may cost, for providers that bill; none: no bound but `max`.
     #[serde(default)]
     pub max_hourly: Option<f64>,
@@ -200,4 +200,57 @@ pub struct Capabilities {
     #[serde(default)]
     pub volumes: bool,
     pub templates: Vec<String>,
+}
+
+/// What kind of thing has no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OrphanKind {
+    Desk,
+    Snapshot,
+}
+
+impl OrphanKind {
+    /// As the API writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Desk => "desk",
+            Self::Snapshot => "snapshot",
+        }
+    }
+
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::Desk, Self::Snapshot].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// Something at a provider that the fleet has no record of. It is kept for a while, and can be adopted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Orphan {
+    pub kind: OrphanKind,
+    pub id: String,
+    pub provider: String,
+    pub found_at: String,
+    /// When it is removed; none: nothing is done to it before somebody decides.
+    pub removed_at: Option<String>,
+    pub reason: String,
+}
+
+/// How an orphan becomes one of the fleet again. What it was made with is not known any more.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adopt {
+    pub name: Option<String>,
+    /// Whose it is from now on; `default` if left out.
+    pub project: Option<String>,
+    /// The template that it was made from; the fleet's default if left out.
+    pub template: Option<String>,
+}
+
+/// What was adopted: a stopped desk, or a snapshot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Adopted {
+    Desk(Box<crate::desk::Desk>),
+    Snapshot(crate::desk::Snapshot),
 }

@@ -6,11 +6,13 @@ use crate::transport::Client;
 use crate::wire::Done;
 use crate::{Error, Result};
 use hotdesk_api::calls::{
-    AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, PoolList, SnapshotList, TemplateInfo, TemplateList,
-    VolumeList,
+    AuditLine, AuditList, BudgetList, DeskList, EventList, KeyList, OrphanList, PoolList, SnapshotList, TemplateInfo,
+    TemplateList, VolumeList,
 };
 use hotdesk_api::desk::{Event, NewDesk, Snapshot, State};
-use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, NewVolume, Pool, PoolSpec, Volume};
+use hotdesk_api::fleet::{
+    Adopt, Adopted, Budget, Costs, FleetInfo, Key, MadeKey, NewKey, NewVolume, Orphan, Pool, PoolSpec, Volume,
+};
 use rand::distr::{Alphanumeric, SampleString};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
@@ -132,6 +134,24 @@ impl Client {
 
     pub async fn delete_volume(&self, id: &str) -> Result<()> {
         self.call(Method::DELETE, &["v1", "volumes", id]).done().await
+    }
+
+    /// What providers have and the fleet has no record of.
+    pub async fn orphans(&self) -> Result<Vec<Orphan>> {
+        self.get::<OrphanList>(&["v1", "orphans"]).await.map(|list| list.orphans)
+    }
+
+    pub async fn adopt(&self, id: &str, how: &Adopt) -> Result<Adopted> {
+        self.call(Method::POST, &["v1", "orphans", id, "adopt"]).json(how)?.answer().await
+    }
+
+    pub async fn remove_orphan(&self, id: &str) -> Result<()> {
+        self.call(Method::DELETE, &["v1", "orphans", id]).done().await
+    }
+
+    /// What nobody adopted is stopped, and removed in a week.
+    pub async fn settle_orphans(&self) -> Result<()> {
+        self.call(Method::POST, &["v1", "orphans", "settle"]).done().await
     }
 
     pub async fn pools(&self) -> Result<Vec<Pool>> {

@@ -37,17 +37,19 @@ fn differing(value: Value, default: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::sparse;
-    use hotdesk_api::desk::{NewDesk, Resources};
+    use hotdesk_api::desk::NewDesk;
     use serde_json::json;
 
     #[test]
     fn only_what_was_said_is_sent() {
         assert_eq!(sparse(&NewDesk::default()).unwrap(), json!({}));
         let mut desk = NewDesk { name: Some("a".into()), ..NewDesk::default() };
-        desk.resources = Resources { cpus: 1.0, ..Resources::default() };
+        // Said, though it is what is so without a word: the template may want something else.
+        desk.resources.cpus = Some(2.0);
+        desk.policy.ttl_s = Some(0);
         desk.labels.insert("k".into(), "v".into());
         let sent = sparse(&desk).unwrap();
-        assert_eq!(sent, json!({"name": "a", "resources": {"cpus": 1.0}, "labels": {"k": "v"}}));
+        assert_eq!(sent, json!({"name": "a", "resources": {"cpus": 2.0}, "policy": {"ttl_s": 0}, "labels": {"k": "v"}}));
         assert_eq!(serde_json::from_value::<NewDesk>(sent).unwrap(), desk);
     }
 }

@@ -45,7 +45,7 @@ async fn serve(router: Router<Seen>) -> (Client, Seen) {
 fn desk(id: &str, state: &str) -> Value {
     json!({
         "id": id, "name": null, "project": "default", "template": "base", "snapshot": null, "provider": "local",
-        "state": state, "reason": "asked", "labels": {}, "env": {}, "resources": {"cpus": 2.0, "memory_mib": 4096, "disk_mib": 5120},
+        "state": state, "reason": "asked", "labels": {}, "env": [], "resources": {"cpus": 2.0, "memory_mib": 4096, "disk_mib": 5120},
         "policy": {"auto_stop_s": 900, "auto_archive_s": 86400, "auto_delete_s": 0, "ttl_s": 0},
         "screen": {"width": 1920, "height": 1080}, "created_at": "2026-01-01T00:00:00Z", "changed_at": "2026-01-01T00:00:00Z",
         "expires_at": null, "idle_s": null, "busy": null, "cost": 0.0, "stage": null

@@ -1,7 +1,7 @@
 //! Settings of a fleet.
 
 use hotdesk_api::action::Size;
-use hotdesk_api::desk::{Policy, Resources};
+use hotdesk_api::desk::{Policy, ResourcesRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,12 @@ pub struct Config {
     pub data: PathBuf,
     /// `postgres://…`, or empty for SQLite in the data directory.
     pub store: String,
+    /// The file with the key that the store's secrets are sealed with; if it is not set, `secrets.key` in the data directory.
+    pub secrets_key: Option<PathBuf>,
     /// The template of a request that names none.
     pub template: String,
-    /// The screen of a request that names none.
-    pub screen: Size,
+    /// The screen of a request that names none; if it is not set, the template's.
+    pub screen: Option<Size>,
     pub max_desks: u32,
     /// Most desks per project; a project that is not named has the fleet's limit.
     pub max_desks_per_project: BTreeMap<String, u32>,
@@ -25,12 +27,21 @@ pub struct Config {
     pub cpu_share: f32,
     pub memory_share: f32,
     pub disk_share: f32,
+    /// Most snapshots per project.
+    pub max_snapshots: u32,
+    /// Most MiB of snapshots per project; zero: as much as there is.
+    pub max_snapshots_mib: u64,
+    /// Most volumes per project.
+    pub max_volumes: u32,
+    /// Most MiB of volumes per project; zero: as much as there is.
+    pub max_volumes_mib: u64,
     /// Desks that are started at the same time; the others wait for a turn. Zero: twice the machine's cores.
     pub starts_at_once: u32,
     /// A running desk that was lost is started again so often within `restart_window_s`; then it is in error.
     pub restarts: u32,
     pub restart_window_s: u64,
-    pub resources: Resources,
+    /// What a desk may use if its request does not say so; what is not set here is the template's.
+    pub resources: ResourcesRequest,
     pub policy: Policy,
     /// Price per provider and hour: of one CPU, one GiB of memory, one GiB of disk.
     pub prices: BTreeMap<String, Price>,
@@ -48,24 +59,34 @@ pub struct Price {
     pub disk_gib_hour: f64,
 }
 
+impl Config {
+    pub(crate) fn secrets_file(&self) -> PathBuf {
+        self.secrets_key.clone().unwrap_or_else(|| self.data.join("secrets.key"))
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             data: PathBuf::from("/var/lib/hotdesk"),
             store: String::new(),
+            secrets_key: None,
             template: "base".into(),
-            // What agents are trained and measured on.
-            screen: Size { width: 1920, height: 1080 },
+            screen: None,
             max_desks: 100,
             max_desks_per_project: BTreeMap::new(),
             // Desks idle most of the time and use a small part of what they may: an idle one is 60 MiB of its 4 GiB.
             cpu_share: 100.0,
             memory_share: 20.0,
             disk_share: 20.0,
+            max_snapshots: 1000,
+            max_snapshots_mib: 0,
+            max_volumes: 100,
+            max_volumes_mib: 0,
             starts_at_once: 0,
             restarts: 3,
             restart_window_s: 600,
-            resources: Resources::default(),
+            resources: ResourcesRequest::default(),
             policy: Policy::default(),
             prices: BTreeMap::new(),
             currency: "USD".into(),

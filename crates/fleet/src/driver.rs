@@ -7,10 +7,12 @@
 pub(crate) mod hold;
 mod steps;
 
-use crate::engine::Engine;
-use crate::state;
+use crate::engine::{Engine, Note};
+use crate::state::{self, Intent, Next};
+use futures_util::FutureExt;
 use hold::Held;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steps::Outcome;
@@ -47,7 +49,34 @@ impl Engine {
             wake
         };
         let span = tracing::info_span!("driver", desk = id);
-        self.spawn(drive(Arc::clone(self), id.to_owned(), wake).instrument(span));
+        let (engine, id) = (Arc::clone(self), id.to_owned());
+        let work = async move {
+            let driving = AssertUnwindSafe(drive(Arc::clone(&engine), id.clone(), wake)).catch_unwind();
+            if let Err(panic) = driving.await {
+                engine.panics.note("driver", &*panic);
+                engine.give_up(&id).await;
+            }
+        };
+        self.spawn("driver", work.instrument(span));
+    }
+
+    /// The driver of a desk panicked: the step failed, and the next one has a driver of its own.
+    async fn give_up(self: &Arc<Self>, id: &str) {
+        let failing = self.change(id, |record| {
+            if !state::is_step(record.state) {
+                return Ok(None);
+            }
+            if let Next::To(to) = state::next(record.state, Intent::Failed)? {
+                record.state = to;
+            }
+            record.reason = "a fault of the fleet's own; its log says more, and another try may work".into();
+            Ok(Some(Note::state("driver")))
+        });
+        if let Err(e) = failing.await {
+            tracing::error!(error = %e, "the end of a step was not written down; it will be taken again");
+        }
+        // A step that stays to be done is taken up by the next reconciliation.
+        self.drivers.map().remove(id);
     }
 }
 

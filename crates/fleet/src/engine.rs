@@ -1,6 +1,7 @@
 //! What all parts of a fleet share, and the one way in which a record is changed.
 
 mod services;
+pub(crate) mod tasks;
 
 use crate::archive::Archives;
 use crate::clock::{Clock, rfc3339};
@@ -19,15 +20,18 @@ use crate::view::View;
 use hotdesk_api::action::Size;
 use hotdesk_api::desk::{Event, Resources, State};
 use hotdesk_provider::{Provider, Wishes};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// What agents are trained and measured on.
+const SCREEN: Size = Size { width: 1920, height: 1080 };
 /// A write that lost against another is tried again so often; each loss is somebody else's success.
 const WRITE_TRIES: u32 = 20;
 /// How long the store is listened to at once.
@@ -55,15 +59,27 @@ pub(crate) struct Engine {
     pub(crate) drivers: Drivers,
     pub(crate) admission: Admission,
     pub(crate) pools: Pools,
-    /// One at a time gives out volumes.
+    pub(crate) volumes_used: crate::volumes::usage::Used,
+    /// One at a time mounts buckets.
     pub(crate) volumes: tokio::sync::Mutex<()>,
     pub(crate) events: broadcast::Sender<Event>,
     /// The number of the last event that was passed on.
     pub(crate) last_event: AtomicI64,
-    /// Reconcile is wanted before its next tick.
-    pub(crate) wanted: Notify,
-    /// Whether the first reconciliation is over.
+    /// Grows when reconciliation is wanted before its next tick.
+    pub(crate) wanted: watch::Sender<u64>,
+    /// Whether the first reconciliation is over, or was waited for long enough.
     pub(crate) reconciled: watch::Sender<bool>,
+    /// The providers that it is not over for.
+    pub(crate) unreconciled: Mutex<BTreeSet<String>>,
+    /// The store is an older copy that somebody put back: nothing is removed ([`crate::history`]).
+    pub(crate) put_back: AtomicBool,
+    /// The store lost events while we ran: only a restart helps.
+    pub(crate) lost_events: AtomicBool,
+    /// The file that holds the number of the newest event, beside the data.
+    pub(crate) mark: Option<PathBuf>,
+    /// What is kept until somebody decides, by kind and provider.
+    pub(crate) undecided: Mutex<BTreeMap<String, usize>>,
+    pub(crate) panics: Arc<tasks::Panics>,
     pub(crate) opened_ms: i64,
     pub(crate) audit: mpsc::Sender<Audit>,
     /// No new work is begun.
@@ -103,36 +119,24 @@ impl Note {
 impl Engine {
     /// What a desk may use if nobody says so: the fleet's own setting, where it was set, or what the template asks for.
     pub(crate) fn default_resources(&self, provider: &str, template: &str) -> Resources {
-        if self.config.resources != Resources::default() {
-            return self.config.resources;
-        }
-        self.providers.wishes(provider, template).resources.unwrap_or_default()
+        self.config.resources.or(self.providers.wishes(provider, template).resources.unwrap_or_default())
     }
 
     /// The screen if nobody says so, in the same order.
     pub(crate) fn default_screen(&self, provider: &str, template: &str) -> Size {
-        let general = Config::default().screen;
-        if self.config.screen != general {
-            return self.config.screen;
-        }
-        self.providers.wishes(provider, template).screen.unwrap_or(general)
-    }
-
-    /// Work in the background; ends with the fleet.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let killed = self.killed.clone();
-        self.tasks.spawn(async move {
-            killed.run_until_cancelled_owned(work).await;
-        });
+        self.config.screen.or_else(|| self.providers.wishes(provider, template).screen).unwrap_or(SCREEN)
     }
 
     /// Work whose caller waits for its answer, but which goes on if the caller goes away.
     pub(crate) async fn detached<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        self.spawn(async move {
+        self.spawn("request", async move {
             let _ = sender.send(work.await);
         });
-        receiver.await.unwrap_or_else(|_| Err(Error::Conflict("the fleet is closing; ask again when it is back".into())))
+        receiver.await.unwrap_or_else(|_| match self.closing.is_cancelled() {
+            true => Err(Error::Conflict("the fleet is closing; ask again when it is back".into())),
+            false => Err(Error::Store("the request failed by a fault of the fleet's own; its log says more".into())),
+        })
     }
 
     pub(crate) fn event(&self, record: &Record, kind: &str, by: &str) -> Event {
@@ -372,12 +376,6 @@ impl Providers {
         self.all.get(name).is_none_or(|provider| provider.is_here())
     }
 
-    /// Returns when one of them has news.
-    pub(crate) async fn changed(&self) {
-        let all = self.all.values().map(|provider| provider.changed());
-        futures_util::future::select_all(all.chain([Box::pin(std::future::pending()) as _])).await;
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Arc<dyn Provider>)> {
         self.all.iter()
     }
@@ -385,10 +383,6 @@ impl Providers {
     /// Why a provider is away, if it is.
     pub(crate) fn away(&self, name: &str) -> Option<String> {
         self.away.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    pub(crate) fn any_away(&self) -> bool {
-        !self.away.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Notes that a provider is away, or back. True if that is news.

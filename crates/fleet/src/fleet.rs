@@ -3,10 +3,12 @@
 pub(crate) mod create;
 mod desks;
 mod open;
+mod orphans;
 mod snapshots;
 mod wide;
 
 pub use open::Options;
+pub(crate) use open::only_one;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};

@@ -14,6 +14,7 @@ mod scope;
 pub use scope::{Deed, On, may};
 
 use crate::Who;
+use crate::engine::tasks::{Panics, again_after_panics};
 use crate::error::{Error, Result};
 use crate::store::{Store, StoredKey};
 use base64::Engine as _;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// How often the changes of other orchestrators are looked for.
 pub const FOLLOW: Duration = Duration::from_secs(1);
@@ -84,7 +86,11 @@ impl Keys {
     pub async fn open(store: Arc<dyn Store>) -> Result<Self> {
         let inner = Arc::new(Inner { store, known: RwLock::default(), turn: Mutex::new(Instant::now()) });
         inner.look(&mut *inner.turn.lock().await).await?;
-        tokio::spawn(follow(Arc::downgrade(&inner)));
+        let weak = Arc::downgrade(&inner);
+        tokio::spawn(async move {
+            let panics = Panics::default();
+            again_after_panics(&panics, "keys", || follow(weak.clone()), CancellationToken::new()).await;
+        });
         Ok(Self { inner })
     }
 

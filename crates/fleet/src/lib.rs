@@ -15,6 +15,7 @@ pub mod clock;
 pub mod config;
 mod driver;
 pub mod error;
+mod history;
 pub mod keys;
 pub mod life;
 mod limits;
@@ -25,7 +26,7 @@ pub mod state;
 pub mod store;
 
 pub mod telemetry;
-#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)] // for tests of this crate and of those above it; the linker drops it from the binary
 pub mod testing;
 
 mod engine;

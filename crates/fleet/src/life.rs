@@ -25,7 +25,7 @@ mod look;
 mod policy;
 
 pub use look::{HttpLook, Look};
-pub(crate) use policy::{keep, save};
+pub(crate) use policy::{keep, save, stop};
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};

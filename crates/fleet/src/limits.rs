@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::state;
 use crate::store::Record;
 use crate::telemetry;
-use hotdesk_api::desk::{Resources, State};
+use hotdesk_api::desk::{Resources, SnapshotState, State};
 use machine::Machine;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -28,13 +28,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Below this much free disk nothing new is made: desks that run need it to go on.
-const LEAST_FREE_DISK_MIB: u64 = 512;
+/// Nothing new is made, saved or archived where less than a part of the disk is free, within these bounds: the store and the desks that run
+/// need it to go on.
+const RESERVE_PART: u64 = 20;
+const RESERVE_MIB: std::ops::RangeInclusive<u64> = 512..=4096;
 /// Below this much free memory the kernel is about to end something.
 const LEAST_FREE_MEMORY_MIB: u64 = 256;
 /// Bounds of what a refused client is told to wait.
 const SOONEST: Duration = Duration::from_secs(2);
-const LATEST: Duration = Duration::from_secs(60);
+pub(crate) const LATEST: Duration = Duration::from_secs(60);
 /// The lease under which one orchestrator at a time admits desks, and how long it is waited for.
 const TURN: &str = "admission";
 const TURN_LIMIT: Duration = Duration::from_secs(10);
@@ -325,13 +327,47 @@ impl Engine {
                     wanted.disk_mib, sum.disk_mib
                 ));
             }
-            if machine.free_disk_mib < LEAST_FREE_DISK_MIB {
-                return full(format!(
-                    "the disk of {} has {} MiB left; make room there",
-                    config.data.display(),
-                    machine.free_disk_mib
-                ));
-            }
+            self.room()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the data directory has more room than what is kept for the store and for desks that run.
+    pub(crate) fn room(&self) -> Result<()> {
+        let machine = self.admission.machine.look(&self.config.data);
+        let reserve = (machine.disk_mib / RESERVE_PART).clamp(*RESERVE_MIB.start(), *RESERVE_MIB.end());
+        if machine.free_disk_mib >= reserve {
+            return Ok(());
+        }
+        let reason = format!(
+            "the disk of {} has {} MiB left, and {reserve} MiB are kept for what runs; make room there",
+            self.config.data.display(),
+            machine.free_disk_mib
+        );
+        Err(Error::Limit { reason, retry_after: LATEST })
+    }
+
+    /// Whether a project may save one more desk.
+    pub(crate) async fn snapshot_room(&self, project: &str, here: bool) -> Result<()> {
+        if here {
+            self.room()?;
+        }
+        let all = self.store.snapshots().await?;
+        let own = all.iter().filter(|s| s.project == project && s.state != SnapshotState::Deleting);
+        let (count, bytes) = own.fold((0u32, 0u64), |(count, bytes), s| (count + 1, bytes.saturating_add(s.size_bytes)));
+        let full = |reason: String| {
+            telemetry::refused("snapshots");
+            Err(Error::Limit { reason, retry_after: LATEST })
+        };
+        let (most, most_mib) = (self.config.max_snapshots, self.config.max_snapshots_mib);
+        if count >= most {
+            return full(format!("the project {project} has {count} snapshots, and {most} is the limit; delete one first"));
+        }
+        if most_mib > 0 && bytes >> 20 >= most_mib {
+            return full(format!(
+                "the snapshots of the project {project} take {} MiB, and {most_mib} MiB is the limit; delete one first",
+                bytes >> 20
+            ));
         }
         Ok(())
     }

@@ -57,6 +57,8 @@ pub enum Intent {
     Stray,
     /// Reconcile: it should have files, and has none.
     Gone,
+    /// Reconcile: its files are here, though an older copy of the store says that they are not.
+    Found,
     /// The step under way came to its end.
     Done,
     /// The step under way can't be brought to its end.
@@ -93,7 +95,7 @@ pub fn has_files(state: State) -> bool {
 
 /// The one table of transitions.
 pub fn next(state: State, intent: Intent) -> Result<Next> {
-    use Intent::{Archive, Delete, Done, Failed, Gone, Lost, Reset, Start, Stop, Stray};
+    use Intent::{Archive, Delete, Done, Failed, Found, Gone, Lost, Reset, Start, Stop, Stray};
     use Next::{Stay, To, Wait};
     use State::{
         Archived, Archiving, Creating, Deleted, Deleting, Error as Broken, Resetting, Restoring, Running, Starting, Stopped,
@@ -135,6 +137,7 @@ pub fn next(state: State, intent: Intent) -> Result<Next> {
         (Running, Lost) => To(Starting),
         (Stopped, Stray) => To(Stopping),
         (Running | Stopped, Gone) => To(Broken),
+        (Archived | Broken, Found) => To(Stopped),
 
         (Creating | Starting | Resetting, Done) => To(Running),
         (Stopping, Done) => To(Stopped),
@@ -149,7 +152,7 @@ pub fn next(state: State, intent: Intent) -> Result<Next> {
         (Deleting, Failed) => Stay,
 
         // What reconcile or a driver saw is no longer so.
-        (_, Lost | Stray | Gone | Done | Failed) => Stay,
+        (_, Lost | Stray | Gone | Found | Done | Failed) => Stay,
     })
 }
 

@@ -23,12 +23,18 @@
 pub mod postgres;
 pub mod sqlite;
 
+mod body;
+mod copy;
 mod driver;
 mod fault;
+mod migrations;
+mod seal;
 mod statements;
 mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use copy::{backup, restore};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -38,23 +44,41 @@ use hotdesk_api::desk::{Event, Snapshot, State};
 use hotdesk_api::fleet::{Budget, Key, PoolSpec, Volume};
 use hotdesk_provider::{DeskSpec, Placed};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long events, audit lines, answers to idempotency keys and deleted desks are kept; for [`Store::prune`].
 pub const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Opens the store that the settings name, and brings its tables up to date.
+/// The kind of note that says what was ours and is deleted; its name is `snapshot/ID`.
+pub const DELETED: &str = "deleted";
+
+/// Names of facts ([`Store::put_fact`]).
+pub mod facts {
+    /// Which fleet this is.
+    pub const IDENTITY: &str = "identity";
+    /// The least format of rows that an orchestrator must know.
+    pub const FORMAT: &str = "format";
+    /// The name of the key that secrets are sealed with.
+    pub const SEAL: &str = "seal";
+    /// Since when (milliseconds) this is an older copy that was put back; until an admin settles it, nothing is removed.
+    pub const PUT_BACK: &str = "put_back";
+}
+
+/// Opens the store that the settings name with the key of its secrets, and brings its tables up to date.
 pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
     let url = config.store.as_str();
-    if url.is_empty() {
-        return Ok(Arc::new(sqlite::Sqlite::open(config.data.join("fleet.db")).await?));
-    }
-    if let Some(path) = url.strip_prefix("sqlite:") {
-        return Ok(Arc::new(sqlite::Sqlite::open(path.strip_prefix("//").unwrap_or(path)).await?));
+    let key = config.secrets_file();
+    if let Some(path) = copy::file(config) {
+        let store = sqlite::Sqlite::open(path).await?;
+        seal::attach(&store, &key).await?;
+        return Ok(Arc::new(store));
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Arc::new(postgres::Postgres::connect(url).await?));
+        let store = postgres::Postgres::connect(url).await?;
+        seal::attach(&store, &key).await?;
+        return Ok(Arc::new(store));
     }
     // The address may hold a password, so it is not repeated here.
     Err(Error::Invalid(
@@ -90,8 +114,17 @@ pub struct Record {
     pub cost_until_ms: i64,
     /// Of the archive that holds it.
     pub archive: Option<ArchiveRef>,
+    /// Variables of the commands that a dialect starts in it. Its own programs do not have them, so a desk of a pool can get them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub commands_env: BTreeMap<String, String>,
     /// Grows with each write.
     pub version: i64,
+    /// What a newer version wrote into the row, kept as it is.
+    #[serde(skip)]
+    pub unknown: Option<Arc<serde_json::Value>>,
+    /// Its row can't be understood: it is shown, and nothing is written or done.
+    #[serde(skip)]
+    pub unreadable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -170,7 +203,8 @@ pub struct Alert {
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Adds a desk and its first event in one transaction. `Conflict` if the name is taken in its project.
+    /// Adds a desk, its first event and its use of volumes in one transaction. `Conflict` if the name is taken in its project, or an
+    /// exclusive volume by another desk.
     async fn insert(&self, record: &Record, event: Event) -> Result<()>;
     /// The same for a request with an idempotency key: if that key already made a desk, adds nothing and returns that desk's id.
     async fn insert_once(&self, record: &Record, event: Event, once: Once<'_>) -> Result<Option<String>>;
@@ -200,8 +234,12 @@ pub trait Store: Send + Sync + 'static {
 
     async fn event(&self, event: Event) -> Result<i64>;
     async fn events(&self, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>>;
+    /// The same of one project alone.
+    async fn events_of(&self, project: &str, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>>;
     /// Number of the newest event; 0 if there is none.
     async fn newest(&self) -> Result<i64>;
+    /// Goes on counting events after this number, if that is higher: for a store that was put back.
+    async fn raise_events(&self, to: i64) -> Result<()>;
     /// The events after a number, of all orchestrators; waits at most `wait` for the first one.
     async fn changed(&self, after: i64, limit: u32, wait: Duration) -> Result<Vec<Event>>;
 
@@ -209,6 +247,17 @@ pub trait Store: Send + Sync + 'static {
     async fn remember(&self, scope: &str, key: &str, desk: &str) -> Result<Option<String>>;
     /// The desk that an idempotency key made.
     async fn remembered(&self, scope: &str, key: &str) -> Result<Option<String>>;
+
+    /// Writes down what holds for the whole fleet; false if that is written already and `replace` is not said. Never forgotten.
+    async fn put_fact(&self, name: &str, value: &str, replace: bool) -> Result<bool>;
+    async fn fact(&self, name: &str) -> Result<Option<String>>;
+    async fn remove_fact(&self, name: &str) -> Result<()>;
+    /// Whose store this is: the first fleet that asks owns it, and everybody after it is told the name of that one.
+    async fn identity(&self, fleet: &str) -> Result<String> {
+        self.put_fact(facts::IDENTITY, fleet, false).await?;
+        let gone = || Error::Store("the name of the fleet is gone from the database; put back a copy".into());
+        self.fact(facts::IDENTITY).await?.ok_or_else(gone)
+    }
 
     /// Adds or changes a key. A revoked key stays revoked: changing it is a `Conflict`.
     async fn put_key(&self, key: &StoredKey) -> Result<()>;
@@ -221,10 +270,12 @@ pub trait Store: Send + Sync + 'static {
     async fn remove_pool(&self, template: &str) -> Result<()>;
     async fn pools(&self) -> Result<Vec<PoolSpec>>;
     async fn put_snapshot(&self, snapshot: &Snapshot) -> Result<()>;
+    /// Notes in the same transaction that it was ours (kind `deleted`, name `snapshot/ID`), for as long as deleted desks are kept.
     async fn remove_snapshot(&self, id: &str) -> Result<()>;
     async fn snapshots(&self) -> Result<Vec<Snapshot>>;
     /// False if its project has a volume of that name.
     async fn add_volume(&self, volume: &Volume) -> Result<bool>;
+    /// `Conflict` while a desk has it.
     async fn remove_volume(&self, id: &str) -> Result<()>;
     async fn volumes(&self) -> Result<Vec<Volume>>;
     async fn put_budget(&self, budget: &Budget) -> Result<()>;

@@ -58,6 +58,16 @@ pub(crate) fn orphan(provider: &str, what: &'static str) {
     counter!("hotdesk_orphans_removed_total", "provider" => provider.to_owned(), "what" => what).increment(1);
 }
 
+/// Work in the background panicked.
+pub(crate) fn panicked(task: &'static str) {
+    counter!("hotdesk_task_panics_total", "task" => task).increment(1);
+}
+
+/// Things without a record that are kept: to be removed later, or until somebody decides.
+pub(crate) fn orphans(provider: &str, what: &'static str, kept: usize) {
+    gauge!("hotdesk_orphans", "provider" => provider.to_owned(), "what" => what).set(u32::try_from(kept).unwrap_or(u32::MAX));
+}
+
 pub(crate) fn provider_up(provider: &str, up: bool) {
     gauge!("hotdesk_provider_up", "provider" => provider.to_owned()).set(if up { 1.0 } else { 0.0 });
 }

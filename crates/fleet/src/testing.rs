@@ -24,6 +24,13 @@ use crate::limits::machine::{Has, Machine};
 use hotdesk_api::fleet::Scope;
 use std::sync::Arc;
 
+/// The seed of a test's random choices: that of `HOTDESK_SEED`, or any. Printed, so it is beside a failure.
+pub fn seed() -> u64 {
+    let seed = std::env::var("HOTDESK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("HOTDESK_SEED={seed}");
+    seed
+}
+
 /// Settings of a fleet over a shared store, which needs no directory.
 pub fn config() -> Config {
     Config { store: "memory".into(), ..Config::default() }
@@ -32,7 +39,12 @@ pub fn config() -> Config {
 /// A large machine, tokio's clock, and the desks of that reality.
 pub fn options(reality: &Reality) -> Options {
     let has = Has { cpus: 64.0, memory_mib: 256 << 10, free_memory_mib: 128 << 10, disk_mib: 4 << 20, free_disk_mib: 2 << 20 };
-    Options { clock: reality.clock(), look: Arc::new(reality.clone()), owner: None, machine: Machine::fixed(has) }
+    Options { clock: reality.clock(), look: Arc::new(reality.clone()), owner: None, mark: false, machine: Machine::fixed(has) }
+}
+
+/// The same, and the data directory of the settings says how far the store was.
+pub fn marked(reality: &Reality) -> Options {
+    Options { mark: true, ..options(reality) }
 }
 
 /// A key of the whole fleet.

@@ -5,6 +5,7 @@
 //! any desk has is not deleted. Mounts are checked as a whole before anything is spent.
 
 mod source;
+pub(crate) mod usage;
 
 use crate::clock::rfc3339;
 use crate::engine::Engine;
@@ -18,7 +19,6 @@ use hotdesk_provider::VolumePlace;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::MutexGuard;
 
 /// Of one desk. Each is a mount that the kernel walks past.
 const MOST_MOUNTS: usize = 16;
@@ -27,9 +27,6 @@ const LONGEST_PATH: usize = 512;
 const RESERVED: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/usr/local/bin", "/etc/hotdesk", "/tmp/.X11-unix"];
 /// Programs of the system lie here; a volume over one of them makes a desk that can't start.
 const SYSTEM: [&str; 10] = ["/bin", "/boot", "/etc", "/lib", "/lib64", "/sbin", "/usr", "/var", "/home", "/tmp"];
-/// How long the right to give out volumes is held, and waited for; it takes milliseconds.
-const TURN_MS: i64 = 10_000;
-const TURN_LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Fleet {
     /// Makes an empty volume.
@@ -42,6 +39,7 @@ impl Fleet {
             may(who, Deed::Rule, On::Fleet)?;
             source::check(source)?;
         }
+        self.engine.volume_room(&project, &self.engine.store.volumes().await?)?;
         let engine = Arc::clone(&self.engine);
         let by = who.name.clone();
         self.engine
@@ -109,7 +107,6 @@ impl Fleet {
         let by = who.name.clone();
         self.engine
             .detached(async move {
-                let _turn = engine.volume_turn().await?;
                 let used = engine.desks_with(&volume.id);
                 if !used.is_empty() {
                     return Err(Error::Conflict(format!(
@@ -119,8 +116,11 @@ impl Fleet {
                     )));
                 }
                 let directory = engine.volume_directory(&volume.id);
-                source::unmount(&directory).await?;
+                // The store has the last word on who has it: another orchestrator may just have given it out.
                 engine.store.remove_volume(&volume.id).await?;
+                if let Err(e) = source::unmount(&directory).await {
+                    tracing::warn!(volume = volume.id, error = %e, "the bucket of a deleted volume is still mounted");
+                }
                 let bucket = volume.source.is_some();
                 let removed = tokio::task::spawn_blocking(move || discard(&directory, bucket)).await;
                 if !matches!(removed, Ok(Ok(()))) {
@@ -165,24 +165,12 @@ impl Engine {
         desks
     }
 
-    /// One at a time gives out volumes, from the look at who has them to the record that says so.
-    pub(crate) async fn volume_turn(&self) -> Result<MutexGuard<'_, ()>> {
-        let guard = self.volumes.lock().await;
-        let deadline = tokio::time::Instant::now() + std::time::Duration::from_millis(2 * TURN_MS as u64);
-        while !self.alone && !self.store.lead("volumes", &self.owner, TURN_MS).await? {
-            if tokio::time::Instant::now() > deadline {
-                return Err(Error::Conflict("another orchestrator gives out volumes; try again".into()));
-            }
-            tokio::time::sleep(TURN_LOOK).await;
-        }
-        Ok(guard)
-    }
-
-    /// The places that mounts mean, each volume found and free. Call it in a [`Self::volume_turn`].
+    /// The places that mounts mean, each volume found and free; the record that has them is refused if they are not free any more.
     pub(crate) async fn volume_places(&self, project: &str, mounts: &[VolumeMount]) -> Result<Vec<VolumePlace>> {
         if mounts.is_empty() {
             return Ok(Vec::new());
         }
+        self.volume_bytes_left(project)?;
         let all = self.store.volumes().await?;
         let mut places = Vec::new();
         for mount in mounts {

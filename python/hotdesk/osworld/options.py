@@ -47,9 +47,9 @@ class Options:
                 provider=said.get("provider"),
                 labels=_labels(said.get("labels", "")),
                 resources=Resources(
-                    cpus=float(said.get("cpus", default.resources.cpus)),
-                    memory_mib=int(said.get("memory_mib", default.resources.memory_mib)),
-                    disk_mib=int(said.get("disk_mib", default.resources.disk_mib)),
+                    cpus=float(said["cpus"]) if "cpus" in said else None,
+                    memory_mib=int(said["memory_mib"]) if "memory_mib" in said else None,
+                    disk_mib=int(said["disk_mib"]) if "disk_mib" in said else None,
                 ),
                 network=_flag(said["network"]) if "network" in said else None,
                 queue_s=float(said.get("queue_s", default.queue_s)),

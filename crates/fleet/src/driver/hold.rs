@@ -120,7 +120,7 @@ impl Drop for Held {
         }
         // The next one in this process must not begin before the lease is given back, or it would lose the one it takes.
         let (engine, id) = (Arc::clone(&self.engine), self.id.clone());
-        self.engine.spawn(async move {
+        self.engine.spawn("lease", async move {
             let _ = engine.store.release(&id, &engine.owner).await;
             drop(guard);
         });

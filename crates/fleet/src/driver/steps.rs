@@ -221,6 +221,10 @@ async fn archive(engine: &Arc<Engine>, record: &Arc<Record>, provider: &Arc<dyn 
         // It was written down that it is there; what is left is to remove the files.
         Some(reference) => reference.clone(),
         None => {
+            // A bucket is elsewhere; a directory is most often on the disk of the store.
+            if !engine.config.archive.contains("://") {
+                engine.room()?;
+            }
             progress.stage("writing the archive");
             let reference = engine.archives()?.save(provider, &record.id).await?;
             engine

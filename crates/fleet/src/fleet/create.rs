@@ -7,7 +7,7 @@ use crate::limits::{Place, Wanted, request};
 use crate::store::{Along, Claimed, Once, Record};
 use crate::telemetry;
 use hotdesk_api::action::Size;
-use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, Snapshot, SnapshotState, State};
+use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, ResourcesRequest, Snapshot, SnapshotState, State};
 use hotdesk_api::fleet::{Capabilities, Scope};
 use hotdesk_provider::{DeskSpec, Door, Error as ProviderError, Progress, Provider, SnapshotRef, VolumePlace};
 use rand::RngExt;
@@ -47,6 +47,7 @@ pub(crate) struct Draft {
     pub(crate) policy: Policy,
     pub(crate) screen: Size,
     pub(crate) env: BTreeMap<String, String>,
+    pub(crate) commands_env: BTreeMap<String, String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) network: bool,
     pub(crate) vnc_password: Option<String>,
@@ -68,6 +69,7 @@ impl Draft {
             policy: engine.config.policy,
             screen: engine.default_screen(provider, template),
             env: BTreeMap::new(),
+            commands_env: BTreeMap::new(),
             labels: BTreeMap::new(),
             network: false,
             vnc_password: None,
@@ -95,7 +97,10 @@ impl Draft {
             cost_micro: 0,
             cost_until_ms: now,
             archive: None,
+            commands_env: self.commands_env,
             version: 1,
+            unknown: None,
+            unreadable: false,
             spec: DeskSpec {
                 id: self.id.clone(),
                 template: self.template,
@@ -120,13 +125,13 @@ pub(crate) fn expiry(now_ms: i64, policy: &Policy) -> Option<i64> {
 }
 
 impl Engine {
-    /// What is asked for; the default of that template where it is the general one.
-    pub(crate) fn resources_of(&self, asked: Resources, provider: &str, template: &str) -> Resources {
-        if asked == Resources::default() { self.default_resources(provider, template) } else { asked }
+    /// What is asked for, and the rest as that template or the fleet has it.
+    pub(crate) fn resources_of(&self, asked: ResourcesRequest, provider: &str, template: &str) -> Resources {
+        asked.or(self.default_resources(provider, template))
     }
 
     pub(crate) fn policy_of(&self, request: &NewDesk) -> Policy {
-        if request.policy == Policy::default() { self.config.policy } else { request.policy }
+        request.policy.or(self.config.policy)
     }
 }
 
@@ -210,6 +215,7 @@ impl Fleet {
         draft.network = request.network.unwrap_or(capabilities.network);
         draft.name = request.name;
         draft.env = request.env;
+        draft.commands_env = request.commands_env;
         draft.labels = request.labels;
         draft.vnc_password = request.vnc_password;
         wanted.cpu_and_memory = Some(draft.resources);
@@ -222,7 +228,6 @@ impl Fleet {
         let (owner, insert) = (who.name.clone(), Arc::clone(engine));
         let (id, mounts) = (draft.id.clone(), request.volumes);
         let written = async move {
-            let _turn = if mounts.is_empty() { None } else { Some(insert.volume_turn().await?) };
             draft.volumes = insert.volume_places(&draft.project, &mounts).await?;
             write(&insert, draft, place, &owner, once).await
         };
@@ -307,6 +312,7 @@ async fn claim(
         record.project.clone_from(&project);
         record.key.clone_from(&who.key);
         record.spec.labels.clone_from(&request.labels);
+        record.commands_env.clone_from(&request.commands_env);
         record.policy = policy;
         record.created_ms = now;
         record.active_ms = now;
@@ -372,20 +378,19 @@ fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Res
     let refuse = |what: &str, reason: &str| {
         Err(Error::Provider(ProviderError::Unsupported { provider, what: what.into(), reason: reason.into() }))
     };
-    let default = Resources::default();
     if request.network == Some(true) && !can.network {
         return refuse("a desk with a network", "there is none for desks here; `hotdesk doctor` says why");
     }
     if !request.volumes.is_empty() && !can.volumes {
         return refuse("a desk with volumes", "it has no way to mount them");
     }
-    if request.resources.cpus.to_bits() != default.cpus.to_bits() && !can.cpu_limit {
+    if request.resources.cpus.is_some() && !can.cpu_limit {
         return refuse("a limit of CPU", "nothing here enforces it; leave cpus out");
     }
-    if request.resources.memory_mib != default.memory_mib && !can.memory_limit {
+    if request.resources.memory_mib.is_some() && !can.memory_limit {
         return refuse("a limit of memory", "nothing here enforces it; leave memory_mib out");
     }
-    if request.resources.disk_mib != default.disk_mib && !can.disk_limit {
+    if request.resources.disk_mib.is_some() && !can.disk_limit {
         return refuse("a limit of disk", "nothing here enforces it; leave disk_mib out");
     }
     Ok(())

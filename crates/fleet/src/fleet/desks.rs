@@ -14,6 +14,7 @@ use crate::view::Entry;
 use hotdesk_api::desk::{Desk, DeskChange, State};
 use hotdesk_api::fleet::Scope;
 use hotdesk_provider::{Door, Error as ProviderError, Usage};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ impl Fleet {
     pub async fn desk(&self, who: &Who, id: &str) -> Result<Desk> {
         self.catch_up(who, id).await?;
         Ok(self.engine.shown(&*self.find(who, id, Deed::See)?))
+    }
+
+    /// Whether a desk was given a network; none if it is not known here.
+    pub fn has_network(&self, id: &str) -> Option<bool> {
+        self.engine.view.get(id).map(|entry| entry.record().spec.network)
     }
 
     /// What another orchestrator has just done is known here a moment later; whoever asks here right after asking there must not see the
@@ -186,7 +192,8 @@ impl Fleet {
                     if r.spec.labels.len() > MOST_LABELS {
                         return Err(Error::Invalid(format!("a desk has at most {MOST_LABELS} labels")));
                     }
-                    if let Some(policy) = change.policy {
+                    if let Some(asked) = change.policy {
+                        let policy = asked.or(r.policy);
                         if policy.ttl_s != r.policy.ttl_s {
                             r.expires_ms = super::create::expiry(r.created_ms, &policy);
                         }
@@ -220,6 +227,14 @@ impl Fleet {
         let (door, entry) = self.way_in(who, id).await?;
         entry.live.call(self.engine.clock.now_ms());
         Ok(door)
+    }
+
+    /// The variables that commands in a desk get, with their values: for who starts commands there, and could read them there.
+    pub fn environment(&self, who: &Who, id: &str) -> Result<BTreeMap<String, String>> {
+        let record = self.find(who, id, Deed::Use)?.record();
+        let mut all = record.spec.env.clone();
+        all.extend(record.commands_env.clone());
+        Ok(all)
     }
 
     /// The same for somebody who only looks: it counts as no work, so the desk can go to sleep.
@@ -385,7 +400,7 @@ impl Engine {
             state: record.state,
             reason: record.reason.clone(),
             labels: record.spec.labels.clone(),
-            env: record.spec.env.clone(),
+            env: record.spec.env.keys().cloned().collect(),
             resources: record.spec.resources,
             policy: record.policy,
             screen: record.spec.screen,

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{Engine, Providers};
 use crate::error::{Error, Result};
+use crate::history;
 use crate::keys::Keys;
 use crate::life::{self, HttpLook, Look};
 use crate::limits::Admission;
@@ -15,10 +16,10 @@ use crate::store::{Audit, Store};
 use hotdesk_provider::Provider;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,12 +39,14 @@ pub struct Options {
     pub look: Arc<dyn Look>,
     /// Names this orchestrator among others; random if none.
     pub owner: Option<String>,
+    /// Whether the number of the newest event is kept in the data directory, so that an older copy of the store is noticed.
+    pub mark: bool,
     pub(crate) machine: Machine,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Clock::System, look: Arc::new(HttpLook), owner: None, machine: Machine::default() }
+        Self { clock: Clock::System, look: Arc::new(HttpLook), owner: None, mark: true, machine: Machine::default() }
     }
 }
 
@@ -82,10 +85,17 @@ impl Fleet {
             drivers: crate::driver::Drivers::default(),
             pools: crate::pools::Pools::default(),
             volumes: tokio::sync::Mutex::new(()),
+            volumes_used: crate::volumes::usage::Used::default(),
             events: broadcast::channel(EVENTS_KEPT).0,
             last_event: AtomicI64::new(newest),
-            wanted: Notify::new(),
+            wanted: watch::channel(0).0,
             reconciled: watch::channel(false).0,
+            unreconciled: Mutex::default(),
+            put_back: AtomicBool::new(false),
+            lost_events: AtomicBool::new(false),
+            mark: options.mark.then(|| config.data.join(history::FILE)),
+            undecided: Mutex::default(),
+            panics: Arc::default(),
             audit,
             closing: CancellationToken::new(),
             killed: CancellationToken::new(),
@@ -101,6 +111,8 @@ impl Fleet {
             // A setting that is wrong is told now, not to the first desk that is archived.
             engine.archives()?;
         }
+        history::open(&engine).await?;
+        engine.last_event.fetch_max(engine.store.newest().await?, Ordering::Relaxed);
         for record in engine.store.desks().await? {
             engine.apply(record);
         }
@@ -111,12 +123,17 @@ impl Fleet {
         engine.pools.set(engine.store.pools().await?);
         tracing::info!(desks = engine.view.all().len(), owner = engine.owner, "the fleet is open");
 
-        engine.spawn(Arc::clone(&engine).follow());
-        engine.spawn(reconcile::keep(Arc::clone(&engine)));
-        engine.spawn(life::keep(Arc::clone(&engine)));
-        engine.spawn(Arc::clone(&engine).serve_line());
-        engine.spawn(Arc::clone(&engine).fill_pools());
-        engine.spawn(write_audit(Arc::clone(&engine), lines));
+        let own = || Arc::clone(&engine);
+        let (follow, policies, line, pools, volumes, mark, audit) = (own(), own(), own(), own(), own(), own(), own());
+        engine.keep("follow", move || Arc::clone(&follow).follow());
+        reconcile::start(&engine);
+        engine.keep("policies", move || life::keep(Arc::clone(&policies)));
+        engine.keep("line", move || Arc::clone(&line).serve_line());
+        engine.keep("pools", move || Arc::clone(&pools).fill_pools());
+        engine.keep("volumes", move || crate::volumes::usage::keep(Arc::clone(&volumes)));
+        engine.keep("mark", move || history::keep(Arc::clone(&mark)));
+        let lines = Arc::new(tokio::sync::Mutex::new(lines));
+        engine.keep("audit", move || write_audit(Arc::clone(&audit), Arc::clone(&lines)));
         Ok(Self { engine })
     }
 
@@ -138,13 +155,36 @@ impl Fleet {
         tracing::info!("the fleet is closed");
     }
 
-    /// For `/ready`: the store answers and the first reconciliation is over.
-    pub async fn ready(&self) -> Result<()> {
+    /// For `/ready`: the store answers and the first reconciliation is over. What an operator should look at, though the fleet works.
+    pub async fn ready(&self) -> Result<Vec<String>> {
         self.engine.store.ping().await?;
+        if self.engine.lost_events.load(Ordering::Relaxed) {
+            return Err(Error::Store("the store lost what it had acknowledged; restart hotdesk".into()));
+        }
         if *self.engine.reconciled.borrow() {
-            return Ok(());
+            return Ok(self.warnings());
         }
         Err(Error::Conflict("the fleet is being reconciled for the first time; ask again in a moment".into()))
+    }
+
+    /// Nothing of these says whose desks there are: anybody may read them.
+    fn warnings(&self) -> Vec<String> {
+        let engine = &self.engine;
+        let mut warnings = Vec::new();
+        if engine.put_back.load(Ordering::Relaxed) {
+            warnings.push("the store is an older copy that was put back; `hotdesk orphan ls` shows what it does not know".into());
+        }
+        for (what, count) in
+            engine.undecided.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(_, count)| **count > 0)
+        {
+            warnings.push(format!("{count} {what} have no record, and nothing is done to them; `hotdesk orphan ls` shows them"));
+        }
+        for (task, count) in engine.panics.all() {
+            warnings.push(format!(
+                "the task `{task}` failed by a fault of its own ({count} times) and was begun anew; the log says more"
+            ));
+        }
+        warnings
     }
 
     /// Waits for the first reconciliation.
@@ -154,12 +194,12 @@ impl Fleet {
 
     /// Reconciles now instead of at the next tick.
     pub fn reconcile(&self) {
-        self.engine.wanted.notify_one();
+        self.engine.wanted.send_modify(|count| *count += 1);
     }
 }
 
 /// The lock of a store that serves one process; none for a store that several share.
-fn only_one(config: &Config) -> Result<Option<File>> {
+pub(crate) fn only_one(config: &Config) -> Result<Option<File>> {
     let path = match config.store.strip_prefix("sqlite:") {
         Some(path) => PathBuf::from(format!("{}.lock", path.strip_prefix("//").unwrap_or(path))),
         None if config.store.is_empty() => config.data.join(LOCK),
@@ -181,7 +221,8 @@ fn only_one(config: &Config) -> Result<Option<File>> {
 }
 
 /// Writes the audit log, many lines at once.
-async fn write_audit(engine: Arc<Engine>, mut lines: mpsc::Receiver<Audit>) {
+async fn write_audit(engine: Arc<Engine>, lines: Arc<tokio::sync::Mutex<mpsc::Receiver<Audit>>>) {
+    let mut lines = lines.lock().await;
     let mut batch = Vec::new();
     loop {
         let closing = tokio::select! {

@@ -11,7 +11,7 @@ use crate::limits::{Wanted, request};
 use crate::reconcile::snapshots::{FOR_A_FORK, remove, users};
 use crate::store::Record;
 use crate::telemetry::word;
-use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, Snapshot, SnapshotState, State};
+use hotdesk_api::desk::{Desk, NewDesk, Snapshot, SnapshotState, State};
 use hotdesk_api::fleet::Scope;
 use hotdesk_provider::{Error as ProviderError, SnapshotRef};
 use std::sync::Arc;
@@ -120,9 +120,10 @@ impl Fleet {
         draft.key.clone_from(&who.key);
         draft.name = request.name;
         draft.labels = if request.labels.is_empty() { source.spec.labels.clone() } else { request.labels };
+        draft.commands_env = if request.commands_env.is_empty() { source.commands_env.clone() } else { request.commands_env };
         draft.env = if request.env.is_empty() { source.spec.env.clone() } else { request.env };
-        draft.resources = if request.resources == Resources::default() { source.spec.resources } else { request.resources };
-        draft.policy = if request.policy == Policy::default() { source.policy } else { request.policy };
+        draft.resources = request.resources.or(source.spec.resources);
+        draft.policy = request.policy.or(source.policy);
         draft.screen = request.screen.unwrap_or(source.spec.screen);
         draft.network = request.network.unwrap_or(source.spec.network);
         draft.vnc_password = request.vnc_password.or_else(|| source.spec.vnc_password.clone());
@@ -150,7 +151,6 @@ impl Fleet {
                 let made = async {
                     let snapshot = take(&engine, &held, &record, None, memory, FOR_A_FORK).await?;
                     draft.snapshot = Some(SnapshotRef { id: snapshot.id, memory });
-                    let _turn = if mounts.is_empty() { None } else { Some(engine.volume_turn().await?) };
                     draft.volumes = engine.volume_places(&draft.project, &mounts).await?;
                     write(&engine, draft, place, &by, None).await
                 };
@@ -230,6 +230,7 @@ async fn take(
     reason: &str,
 ) -> Result<Snapshot> {
     let provider = engine.providers.choose(Some(&record.provider))?;
+    engine.snapshot_room(&record.project, provider.is_here()).await?;
     let mut snapshot = Snapshot {
         id: random_id("s"),
         name,

@@ -10,9 +10,6 @@ use hotdesk_api::desk::Event;
 use hotdesk_api::fleet::{Budget, Costs, FleetInfo, Key, MadeKey, NewKey, Pool, PoolSpec, ProviderInfo, Scope};
 use std::path::PathBuf;
 
-/// Events read at once when others' are left out.
-const PAGE: u32 = 500;
-
 impl Fleet {
     /// What happened after an event's number, oldest first.
     pub async fn events(&self, who: &Who, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>> {
@@ -21,17 +18,12 @@ impl Fleet {
             (_, Some(desk)) => Some(self.find(who, desk, Deed::See).map_or_else(|_| desk.to_owned(), |e| e.id.clone())),
             (_, None) => None,
         };
-        let mut found = Vec::new();
-        let mut after = after;
-        loop {
-            let page = self.engine.store.events(after, desk.as_deref(), PAGE.max(limit)).await?;
-            let Some(last) = page.last().map(|e| e.number) else { return Ok(found) };
-            found.extend(page.into_iter().filter(|e| may_see(who, e)).take(limit as usize - found.len()));
-            if found.len() == limit as usize {
-                return Ok(found);
-            }
-            after = last;
-        }
+        let store = &self.engine.store;
+        let found = match &who.scope {
+            Scope::Project { project } => store.events_of(project, after, desk.as_deref(), limit).await?,
+            Scope::Admin | Scope::Desk { .. } => store.events(after, desk.as_deref(), limit).await?,
+        };
+        Ok(found.into_iter().filter(|event| may_see(who, event)).collect())
     }
 
     pub async fn pools(&self, who: &Who) -> Result<Vec<Pool>> {

@@ -50,13 +50,15 @@ pub(crate) async fn keep(engine: Arc<Engine>) {
 /// Writes down what desks cost, and stops those of projects that have nothing left.
 async fn count_money(engine: &Arc<Engine>) -> Result<()> {
     let now = engine.clock.now_ms();
+    // One that can't be written, e.g. because nobody understands its row, does not keep the others from being counted.
+    let mut failed = None;
     if !engine.config.prices.is_empty() {
         for entry in engine.view.all() {
             let count = |r: &mut Record| {
                 let spends = engine.money.tick(r, now);
                 Ok((!spends.is_empty()).then(|| Note { spends, ..Note::silent() }))
             };
-            engine.change(&entry.id, count).await?;
+            failed = engine.change(&entry.id, count).await.err().or(failed);
         }
     }
     let found = engine.money.look(now).await?;
@@ -71,7 +73,7 @@ async fn count_money(engine: &Arc<Engine>) -> Result<()> {
             }
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Writes down the signs of work that came through us, if they are newer by so much than what is written.
@@ -179,6 +181,11 @@ async fn idle(engine: &Arc<Engine>, entry: &Arc<Entry>, record: &Record) -> Opti
         let idle = entry.live.idle(now).as_secs();
         (Intent::Stop, format!("idle for {}: {}", spoken(idle), described(entry)))
     })
+}
+
+/// Stops a desk for a reason that is none of its own.
+pub(crate) async fn stop(engine: &Arc<Engine>, entry: &Entry, reason: &str) {
+    enact(engine, entry, Intent::Stop, reason).await;
 }
 
 async fn enact(engine: &Arc<Engine>, entry: &Entry, intent: Intent, reason: &str) {

@@ -27,12 +27,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn fixed(has: Has) -> Self {
         Self { fixed: Mutex::new(Some(has)), seen: Mutex::default() }
     }
 
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn change(&self, change: impl FnOnce(&mut Has)) {
         self.fixed.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(change);
     }

@@ -53,8 +53,10 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     }
     labels(request.labels.iter().map(|(k, v)| (k, Some(v))))?;
     environment(&request.env)?;
-    resources(&request.resources)?;
-    policy(&request.policy)?;
+    environment(&request.commands_env)?;
+    // What is left out is good in any case.
+    resources(&request.resources.or(Resources::default()))?;
+    policy(&request.policy.or(Policy::default()))?;
     if let Some(size) = request.screen {
         screen(size)?;
     }
@@ -75,12 +77,12 @@ pub(crate) fn change(change: &DeskChange) -> Result<()> {
         desk_name(name)?;
     }
     labels(change.labels.iter().map(|(k, v)| (k, v.as_ref())))?;
-    change.policy.as_ref().map_or(Ok(()), policy)
+    change.policy.map_or(Ok(()), |asked| policy(&asked.or(Policy::default())))
 }
 
 pub(crate) fn pool(spec: &PoolSpec) -> Result<()> {
     plain_name("template", &spec.template)?;
-    resources(&spec.resources)?;
+    resources(&spec.resources.or(Resources::default()))?;
     if spec.min > spec.max || spec.max > LARGEST_POOL {
         return bad(format!(
             "a pool keeps min to max desks ready, and max is at most {LARGEST_POOL}; {} to {} is not that",
@@ -237,13 +239,13 @@ mod tests {
             NewDesk { env: [("1A".to_owned(), String::new())].into(), ..d() },
             NewDesk { env: [("A=B".to_owned(), String::new())].into(), ..d() },
             NewDesk { env: [("A".to_owned(), "\0".to_owned())].into(), ..d() },
-            NewDesk { resources: Resources { cpus: f32::NAN, ..Resources::default() }, ..d() },
-            NewDesk { resources: Resources { memory_mib: 1, ..Resources::default() }, ..d() },
-            NewDesk { resources: Resources { disk_mib: u64::MAX, ..Resources::default() }, ..d() },
+            NewDesk { resources: Resources { cpus: f32::NAN, ..Resources::default() }.into(), ..d() },
+            NewDesk { resources: Resources { memory_mib: 1, ..Resources::default() }.into(), ..d() },
+            NewDesk { resources: Resources { disk_mib: u64::MAX, ..Resources::default() }.into(), ..d() },
             NewDesk { screen: Some(Size { width: 1, height: 800 }), ..d() },
             NewDesk { screen: Some(Size { width: 16_384, height: 16_384 }), ..d() },
             NewDesk { vnc_password: Some(String::new()), ..d() },
-            NewDesk { policy: Policy { ttl_s: u64::MAX, ..Policy::default() }, ..d() },
+            NewDesk { policy: Policy { ttl_s: u64::MAX, ..Policy::default() }.into(), ..d() },
             NewDesk { queue_s: 4000, ..d() },
         ];
         for request in bad {

@@ -1,40 +1,94 @@
-//! Snapshots: unfinished ones end, those of nobody go.
+//! Snapshots: unfinished ones end, those of nobody are kept for a while ([`orphans`]).
 
+use super::orphans::{self, Stranger};
+use super::{LIST_LIMIT, Memory, REMOVE_LIMIT};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::store::DELETED;
 use crate::telemetry;
 use hotdesk_api::desk::{Snapshot, SnapshotState};
+use hotdesk_api::fleet::OrphanKind;
 use hotdesk_provider::Provider;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 /// The reason of a snapshot that was made for a fork; it goes with the last desk that was made from it.
 pub(crate) const FOR_A_FORK: &str = "made for a fork; goes with the last desk that came from it";
 
-pub(super) async fn compare(engine: &Arc<Engine>, name: &str, provider: &Arc<dyn Provider>) -> Result<()> {
+pub(super) async fn compare(
+    engine: &Arc<Engine>,
+    memory: &Mutex<Memory>,
+    name: &str,
+    provider: &Arc<dyn Provider>,
+) -> Result<()> {
     // The provider first: a record is written before anything is made, so what is seen here has one, if it is somebody's.
-    let exist: HashSet<String> = provider.snapshots().await?.into_iter().collect();
-    let records: Vec<Snapshot> = engine.store.snapshots().await?.into_iter().filter(|s| s.provider == name).collect();
-    let known: HashSet<&str> = records.iter().map(|s| s.id.as_str()).collect();
-    for id in exist.iter().filter(|id| !known.contains(id.as_str())) {
-        provider.delete_snapshot(id).await?;
-        tracing::warn!(snapshot = id, provider = name, "an orphaned snapshot was removed");
-        telemetry::orphan(name, "snapshot");
-    }
-    for snapshot in records {
-        let unused = snapshot.reason == FOR_A_FORK && !is_used(engine, &snapshot.id);
-        match snapshot.state {
-            SnapshotState::Creating => unfinished(engine, provider, snapshot).await?,
-            SnapshotState::Deleting => remove(engine, provider, &snapshot.id).await?,
-            SnapshotState::Ready if unused => unused_fork(engine, provider, snapshot).await?,
-            SnapshotState::Ready if !exist.contains(&snapshot.id) => {
-                let gone = Snapshot { state: SnapshotState::Error, reason: "its files are gone; delete it".into(), ..snapshot };
-                engine.store.put_snapshot(&gone).await?;
-            }
-            SnapshotState::Ready | SnapshotState::Error => {}
+    let exist: HashSet<String> = list(provider).await?.into_iter().collect();
+    let all = engine.store.snapshots().await?;
+    // Of any provider: a row that can't be read may not say whose it is, and its files are not to be taken for nobody's.
+    let known: HashSet<String> = all.iter().map(|s| s.id.clone()).collect();
+    let records: Vec<Snapshot> = all.into_iter().filter(|s| s.provider == name).collect();
+    let mut unknown = Vec::new();
+    // One that can't be removed does not keep the others waiting; the last error is told.
+    let mut failed = None;
+    for id in exist.iter().filter(|id| !known.contains(*id)) {
+        match engine.store.note(DELETED, &format!("snapshot/{id}")).await? {
+            None => unknown.push(Stranger { id: id.clone(), running: false }),
+            Some(_) => match discard(provider, id).await {
+                Ok(()) => {
+                    tracing::warn!(snapshot = id, provider = name, "what was left of a deleted snapshot was removed");
+                    telemetry::orphan(name, "snapshot");
+                }
+                Err(e) => failed = Some(e),
+            },
         }
     }
-    Ok(())
+    let settled = orphans::settle(engine, memory, provider, OrphanKind::Snapshot, unknown, exist.len()).await;
+    failed = settled.err().or(failed);
+    for snapshot in records {
+        let id = snapshot.id.clone();
+        if let Err(e) = compare_one(engine, provider, snapshot, exist.contains(&id)).await {
+            tracing::warn!(snapshot = id, error = %e, "not reconciled; trying again");
+            failed = Some(e);
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+async fn compare_one(engine: &Arc<Engine>, provider: &Arc<dyn Provider>, snapshot: Snapshot, exists: bool) -> Result<()> {
+    let unused = snapshot.reason == FOR_A_FORK && !is_used(engine, &snapshot.id);
+    // An older copy of the store does not know that it was finished, or that a desk was made from it.
+    let put_back = engine.put_back.load(Ordering::Relaxed);
+    match snapshot.state {
+        SnapshotState::Creating if put_back && exists => {
+            let there = Snapshot { state: SnapshotState::Ready, ..snapshot };
+            engine.store.put_snapshot(&there).await
+        }
+        SnapshotState::Creating => unfinished(engine, provider, snapshot).await,
+        SnapshotState::Deleting => remove(engine, provider, &snapshot.id).await,
+        SnapshotState::Ready if unused && !put_back => unused_fork(engine, provider, snapshot).await,
+        SnapshotState::Ready if !exists => {
+            let gone = Snapshot { state: SnapshotState::Error, reason: "its files are gone; delete it".into(), ..snapshot };
+            engine.store.put_snapshot(&gone).await
+        }
+        SnapshotState::Ready | SnapshotState::Error => Ok(()),
+    }
+}
+
+async fn list(provider: &Arc<dyn Provider>) -> Result<Vec<String>> {
+    match tokio::time::timeout(LIST_LIMIT, provider.snapshots()).await {
+        Ok(found) => found.map_err(Error::from),
+        Err(_) => Err(Error::Timeout { what: "listing the snapshots".into(), limit: LIST_LIMIT }),
+    }
+}
+
+/// Removes its files; one that is gone already is no error.
+pub(crate) async fn discard(provider: &Arc<dyn Provider>, id: &str) -> Result<()> {
+    match tokio::time::timeout(REMOVE_LIMIT, provider.delete_snapshot(id)).await {
+        Ok(Ok(()) | Err(hotdesk_provider::Error::NotFound(_))) => Ok(()),
+        Ok(Err(e)) => Err(Error::from(e)),
+        Err(_) => Err(Error::Timeout { what: "removing a snapshot".into(), limit: REMOVE_LIMIT }),
+    }
 }
 
 /// The desks that were made from it, and need it to be reset or started.
@@ -78,8 +132,6 @@ async fn unused_fork(engine: &Arc<Engine>, provider: &Arc<dyn Provider>, snapsho
 }
 
 pub(crate) async fn remove(engine: &Engine, provider: &Arc<dyn Provider>, id: &str) -> Result<()> {
-    match provider.delete_snapshot(id).await {
-        Ok(()) | Err(hotdesk_provider::Error::NotFound(_)) => engine.store.remove_snapshot(id).await,
-        Err(e) => Err(Error::from(e)),
-    }
+    discard(provider, id).await?;
+    engine.store.remove_snapshot(id).await
 }

@@ -1,5 +1,6 @@
 //! The little that two databases do differently. Everything else is in [`super::statements`], once for both.
 
+use super::seal::Seal;
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -25,6 +26,10 @@ pub trait Driver: Send + Sync + 'static {
     async fn begin(&self, durability: Durability) -> Result<Self::Transaction>;
     /// One statement that changes nothing.
     async fn read(&self, statement: &'static str, values: Vec<Value>) -> Result<Vec<Row>>;
+    /// What secrets are sealed with; none until the store has got its key.
+    fn seal(&self) -> Option<&Seal>;
+    fn set_seal(&self, seal: Seal);
+
     /// Changes with each piece of news.
     fn news(&self) -> &watch::Sender<u64>;
 }

@@ -52,7 +52,7 @@ pub(super) fn fault(error: sqlx::Error) -> Error {
                     "the disk of the database is full or fails ({text}); make room, or look at the kernel's log"
                 )),
                 "11" | "26" => Error::Store(format!(
-                    "the database file is damaged ({text}); put back a copy, or move it away: running desks are then removed as unknown"
+                    "the database file is damaged ({text}); put back a copy with hotdesk restore; desks that the copy does not know are kept, and hotdesk adopt makes them known again"
                 )),
                 "14" => Error::Store(format!(
                     "the database file can't be opened ({text}); look at the owner and mode of its directory"

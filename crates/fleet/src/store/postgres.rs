@@ -5,12 +5,16 @@
 //!
 //! The listening connection hears of the events of other orchestrators; while it is broken, they are looked for each second.
 
+use super::Store as _;
 use super::driver::{Driver, Durability, Row, Transaction, Value, bind, unpack};
 use super::fault::{fault, migration_fault};
+use super::migrations;
+use super::seal::Seal;
 use crate::error::Result;
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{PgPool, Row as _, TypeInfo as _, ValueRef as _};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -26,11 +30,10 @@ const STANDSTILL: &str = "10s";
 const CHANNEL: &str = "hotdesk_events";
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/postgres");
-
 pub struct Postgres {
     pool: PgPool,
     news: watch::Sender<u64>,
+    seal: OnceLock<Seal>,
     listener: AbortHandle,
 }
 
@@ -48,10 +51,11 @@ impl Postgres {
             .connect_with(options)
             .await
             .map_err(fault)?;
-        MIGRATIONS.run(&pool).await.map_err(migration_fault)?;
+        migrations::migrator(migrations::POSTGRES).run(&pool).await.map_err(migration_fault)?;
         let news = watch::Sender::new(0);
         let listener = tokio::spawn(listen(pool.clone(), news.clone())).abort_handle();
-        Ok(Self { pool, news, listener })
+        let store = Self { pool, news, listener, seal: OnceLock::new() };
+        store.ping().await.map(|()| store)
     }
 }
 
@@ -83,7 +87,7 @@ pub struct Open {
 impl Driver for Postgres {
     type Transaction = Open;
 
-    const CLAIM: &'static str = "SELECT body, version FROM desks WHERE pool = $1 AND state = 'running' \
+    const CLAIM: &'static str = "SELECT body, version, id, project, name, created_ms, changed_ms, state FROM desks WHERE pool = $1 AND state = 'running' \
          ORDER BY created_ms, id LIMIT 1 FOR UPDATE SKIP LOCKED";
     const ANNOUNCE: Option<&'static str> = Some("SELECT 1::BIGINT FROM pg_notify('hotdesk_events', '')");
 
@@ -98,6 +102,14 @@ impl Driver for Postgres {
     async fn read(&self, statement: &'static str, values: Vec<Value>) -> Result<Vec<Row>> {
         let rows = bind!(statement, values).fetch_all(&self.pool).await.map_err(fault)?;
         unpack!(rows).map_err(fault)
+    }
+
+    fn seal(&self) -> Option<&Seal> {
+        self.seal.get()
+    }
+
+    fn set_seal(&self, seal: Seal) {
+        let _ = self.seal.set(seal);
     }
 
     fn news(&self) -> &watch::Sender<u64> {

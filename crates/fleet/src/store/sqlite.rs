@@ -4,15 +4,18 @@
 //! it returns; a second one does the lazy writes without waiting for the disk. They take turns in this process, because
 //! SQLite itself can only wait by trying again.
 
+use super::Store as _;
 use super::driver::{Driver, Durability, Row, Transaction, Value, bind, unpack};
 use super::fault::{fault, migration_fault};
+use super::migrations;
+use super::seal::Seal;
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Row as _, SqlitePool, TypeInfo as _, ValueRef as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
@@ -23,18 +26,17 @@ const READERS: u32 = 4;
 /// The log is cut to this size after a burst.
 const LOG_BYTES: &str = "33554432";
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("migrations/sqlite");
-
 pub struct Sqlite {
     full: SqlitePool,
     lazy: SqlitePool,
     readers: SqlitePool,
     turn: Arc<Mutex<()>>,
     news: watch::Sender<u64>,
+    seal: OnceLock<Seal>,
 }
 
 impl Sqlite {
-    /// Opens or makes the database file (mode 0600: it holds the desks' secrets).
+    /// Opens or makes the database file (mode 0600).
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), None).await
     }
@@ -57,10 +59,11 @@ impl Sqlite {
             SqlitePoolOptions::new().max_connections(connections).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
         };
         let full = pool(1).connect_with(options.clone().synchronous(SqliteSynchronous::Full)).await.map_err(fault)?;
-        MIGRATIONS.run(&full).await.map_err(migration_fault)?;
+        migrations::migrator(migrations::SQLITE).run(&full).await.map_err(migration_fault)?;
         let lazy = pool(1).connect_lazy_with(options.clone().synchronous(SqliteSynchronous::Normal));
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
-        Ok(Self { full, lazy, readers, turn: Arc::default(), news: watch::Sender::new(0) })
+        let store = Self { full, lazy, readers, turn: Arc::default(), news: watch::Sender::new(0), seal: OnceLock::new() };
+        store.ping().await.map(|()| store)
     }
 }
 
@@ -83,8 +86,7 @@ pub struct Turn {
 impl Driver for Sqlite {
     type Transaction = Turn;
 
-    const CLAIM: &'static str =
-        "SELECT body, version FROM desks WHERE pool = $1 AND state = 'running' ORDER BY created_ms, id LIMIT 1";
+    const CLAIM: &'static str = "SELECT body, version, id, project, name, created_ms, changed_ms, state FROM desks WHERE pool = $1 AND state = 'running' ORDER BY created_ms, id LIMIT 1";
     const ANNOUNCE: Option<&'static str> = None;
 
     async fn begin(&self, durability: Durability) -> Result<Turn> {
@@ -108,6 +110,14 @@ impl Driver for Sqlite {
     async fn read(&self, statement: &'static str, values: Vec<Value>) -> Result<Vec<Row>> {
         let rows = bind!(statement, values).fetch_all(&self.readers).await.map_err(fault)?;
         unpack!(rows).map_err(fault)
+    }
+
+    fn seal(&self) -> Option<&Seal> {
+        self.seal.get()
+    }
+
+    fn set_seal(&self, seal: Seal) {
+        let _ = self.seal.set(seal);
     }
 
     fn news(&self) -> &watch::Sender<u64> {

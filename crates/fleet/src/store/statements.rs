@@ -1,8 +1,10 @@
 //! Every call of the store, once for both databases.
 
-use super::driver::{Driver, Durability, Transaction};
+use super::body::{self, desk_columns, readable, record, written_over};
+use super::driver::{Driver, Durability, Row, Transaction};
+use super::seal::{close_note, open_note};
 use super::steps::*;
-use super::{Alert, Along, Audit, Change, Claimed, Once, Record, Spend, Store, StoredKey};
+use super::{Alert, Along, Audit, Change, Claimed, DELETED, KEEP, Once, Record, Spend, Store, StoredKey, facts};
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use hotdesk_api::desk::{Event, Snapshot};
@@ -18,6 +20,9 @@ const PRUNED_AT_ONCE: i64 = 1000;
 const PUT_KEY: &str = "INSERT INTO keys (id, hash, ended_ms, revoked, admin, used_ms, change, body) VALUES ($1, $2, $3, $4, $5, NULL, $6, $7) \
      ON CONFLICT (id) DO UPDATE SET hash = excluded.hash, ended_ms = excluded.ended_ms, revoked = excluded.revoked, admin = excluded.admin, \
      change = excluded.change, body = excluded.body WHERE keys.revoked = 0";
+
+const BURY: &str = "INSERT INTO notes (kind, name, until_ms, body) VALUES ($1, $2, (SELECT now_ms FROM clock) + $3, '') \
+     ON CONFLICT (kind, name) DO UPDATE SET until_ms = excluded.until_ms";
 
 /// What [`Store::prune`] forgets; `$1` is the time, `$2` the most rows.
 const PRUNE: [&str; 8] = [
@@ -36,7 +41,7 @@ impl<D: Driver> Store for D {
     async fn insert(&self, record: &Record, event: Event) -> Result<()> {
         let mut transaction = self.begin(Durability::Full).await?;
         let result = async {
-            add_desk(&mut transaction, record).await?;
+            add_desk(self.seal(), &mut transaction, record).await?;
             add_event::<D>(&mut transaction, event).await
         };
         let result = result.await;
@@ -48,7 +53,7 @@ impl<D: Driver> Store for D {
         let result = async {
             let before = answer(&mut transaction, once, &record.id).await?;
             if before.is_none() {
-                add_desk(&mut transaction, record).await?;
+                add_desk(self.seal(), &mut transaction, record).await?;
                 add_event::<D>(&mut transaction, event).await?;
             }
             Ok(before)
@@ -64,7 +69,7 @@ impl<D: Driver> Store for D {
     async fn update_and_spend(&self, record: &Record, event: Option<Event>, spends: &[Spend]) -> Result<i64> {
         let mut transaction = self.begin(Durability::Full).await?;
         let result = async {
-            let version = change_desk(&mut transaction, record).await?;
+            let version = change_desk(self.seal(), &mut transaction, record).await?;
             write_along::<D>(&mut transaction, Along { event, spends: spends.to_vec() }).await?;
             Ok(version)
         };
@@ -73,17 +78,18 @@ impl<D: Driver> Store for D {
     }
 
     async fn desk(&self, id: &str) -> Result<Option<Record>> {
-        self.read(DESK, vec![id.into()]).await?.first().map(record).transpose()
+        self.read(DESK, vec![id.into()]).await?.first().map(|row| record(self.seal(), row)).transpose()
     }
 
     async fn named(&self, project: &str, name: &str) -> Result<Option<Record>> {
-        let statement = "SELECT body, version FROM desks WHERE project = $1 AND name = $2 AND state <> 'deleted'";
-        self.read(statement, vec![project.into(), name.into()]).await?.first().map(record).transpose()
+        let statement =
+            concat!("SELECT ", desk_columns!(), " FROM desks WHERE project = $1 AND name = $2 AND state <> 'deleted'");
+        self.read(statement, vec![project.into(), name.into()]).await?.first().map(|row| record(self.seal(), row)).transpose()
     }
 
     async fn desks(&self) -> Result<Vec<Record>> {
-        let statement = "SELECT body, version FROM desks WHERE state <> 'deleted' ORDER BY created_ms, id";
-        self.read(statement, vec![]).await?.iter().map(record).collect()
+        let statement = concat!("SELECT ", desk_columns!(), " FROM desks WHERE state <> 'deleted' ORDER BY created_ms, id");
+        self.read(statement, vec![]).await?.iter().map(|row| record(self.seal(), row)).collect()
     }
 
     async fn claim(&self, pool: &str) -> Result<Option<Record>> {
@@ -93,7 +99,7 @@ impl<D: Driver> Store for D {
 
     async fn claim_with(&self, pool: &str, once: Option<Once<'_>>, change: Change<'_>) -> Result<Claimed> {
         let mut transaction = self.begin(Durability::Full).await?;
-        let result = claim::<D>(&mut transaction, pool, once, change).await;
+        let result = claim::<D>(self.seal(), &mut transaction, pool, once, change).await;
         tell(self, transaction, result).await
     }
 
@@ -137,12 +143,33 @@ impl<D: Driver> Store for D {
                 self.read(statement, vec![after.into(), limit]).await?
             }
         };
-        rows.iter().map(|row| Ok(Event { number: row.int(0)?, ..row.json(1)? })).collect()
+        rows.iter().map(body::event).collect()
+    }
+
+    async fn events_of(&self, project: &str, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>> {
+        let limit = i64::from(limit).into();
+        let rows = match desk {
+            Some(desk) => {
+                let statement =
+                    "SELECT number, body FROM events WHERE desk = $1 AND project = $2 AND number > $3 ORDER BY number LIMIT $4";
+                self.read(statement, vec![desk.into(), project.into(), after.into(), limit]).await?
+            }
+            None => {
+                let statement = "SELECT number, body FROM events WHERE project = $1 AND number > $2 ORDER BY number LIMIT $3";
+                self.read(statement, vec![project.into(), after.into(), limit]).await?
+            }
+        };
+        rows.iter().map(body::event).collect()
     }
 
     async fn newest(&self) -> Result<i64> {
         let rows = self.read("SELECT value FROM counters WHERE name = 'events'", vec![]).await?;
         rows.first().map_or(Ok(0), |row| row.int(0))
+    }
+
+    async fn raise_events(&self, to: i64) -> Result<()> {
+        let statement = "UPDATE counters SET value = $1 WHERE name = 'events' AND value < $1";
+        alone(self, Durability::Full, statement, vec![to.into()]).await.map(drop)
     }
 
     async fn changed(&self, after: i64, limit: u32, wait: Duration) -> Result<Vec<Event>> {
@@ -171,12 +198,31 @@ impl<D: Driver> Store for D {
         rows.first().map(|row| row.text(0).map(str::to_owned)).transpose()
     }
 
+    async fn put_fact(&self, name: &str, value: &str, replace: bool) -> Result<bool> {
+        let statement = match replace {
+            true => "INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            false => "INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        };
+        Ok(alone(self, Durability::Full, statement, vec![name.into(), value.into()]).await? == 1)
+    }
+
+    async fn fact(&self, name: &str) -> Result<Option<String>> {
+        let rows = self.read("SELECT value FROM facts WHERE name = $1", vec![name.into()]).await?;
+        rows.first().map(|row| row.text(0).map(str::to_owned)).transpose()
+    }
+
+    async fn remove_fact(&self, name: &str) -> Result<()> {
+        alone(self, Durability::Full, "DELETE FROM facts WHERE name = $1", vec![name.into()]).await.map(drop)
+    }
+
     async fn put_key(&self, key: &StoredKey) -> Result<()> {
         let expires = key.key.expires_at.as_deref().and_then(milliseconds);
         let revoked = key.key.revoked_at.as_deref().and_then(milliseconds);
         let ended = [expires, revoked].into_iter().flatten().min();
         let mut transaction = self.begin(Durability::Full).await?;
         let result = async {
+            let old = transaction.rows("SELECT body FROM keys WHERE id = $1", vec![key.key.id.as_str().into()]).await?;
+            let body = written_over(old.first().map(|row| row.text(0)).transpose()?, &key.key)?;
             let change = number(&mut transaction, "keys").await?;
             let values = vec![
                 key.key.id.as_str().into(),
@@ -185,7 +231,7 @@ impl<D: Driver> Store for D {
                 i64::from(revoked.is_some()).into(),
                 i64::from(key.key.scope == Scope::Admin).into(),
                 change.into(),
-                json(&key.key)?.into(),
+                body.into(),
             ];
             match transaction.run(PUT_KEY, values).await? {
                 0 => Err(Error::Conflict(format!("key {} is revoked; make a new one", key.key.id))),
@@ -197,13 +243,13 @@ impl<D: Driver> Store for D {
     }
 
     async fn keys(&self) -> Result<Vec<StoredKey>> {
-        self.read("SELECT body, hash, used_ms FROM keys ORDER BY id", vec![]).await?.iter().map(stored_key).collect()
+        self.read("SELECT body, hash, used_ms, id FROM keys ORDER BY id", vec![]).await?.iter().map(stored_key).collect()
     }
 
     async fn key_changes(&self, after: i64) -> Result<(i64, Vec<StoredKey>)> {
-        let statement = "SELECT body, hash, used_ms, change FROM keys WHERE change > $1 ORDER BY change";
+        let statement = "SELECT body, hash, used_ms, id, change FROM keys WHERE change > $1 ORDER BY change";
         let rows = self.read(statement, vec![after.into()]).await?;
-        let newest = rows.last().map_or(Ok(after), |row| row.int(3))?;
+        let newest = rows.last().map_or(Ok(after), |row| row.int(4))?;
         Ok((newest, rows.iter().map(stored_key).collect::<Result<_>>()?))
     }
 
@@ -233,20 +279,36 @@ impl<D: Driver> Store for D {
     }
 
     async fn pools(&self) -> Result<Vec<PoolSpec>> {
-        self.read("SELECT body FROM pools ORDER BY template", vec![]).await?.iter().map(|row| row.json(0)).collect()
+        Ok(body::pools(&self.read("SELECT body FROM pools ORDER BY template", vec![]).await?))
     }
 
     async fn put_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
-        let statement = "INSERT INTO snapshots (id, body) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET body = excluded.body";
-        alone(self, Durability::Full, statement, vec![snapshot.id.as_str().into(), json(snapshot)?.into()]).await.map(drop)
+        let mut transaction = self.begin(Durability::Full).await?;
+        let result = async {
+            let old = transaction.rows("SELECT body FROM snapshots WHERE id = $1", vec![snapshot.id.as_str().into()]).await?;
+            let body = written_over(old.first().map(|row| row.text(0)).transpose()?, snapshot)?;
+            let statement =
+                "INSERT INTO snapshots (id, body) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+            transaction.run(statement, vec![snapshot.id.as_str().into(), body.into()]).await.map(drop)
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn remove_snapshot(&self, id: &str) -> Result<()> {
-        alone(self, Durability::Full, "DELETE FROM snapshots WHERE id = $1", vec![id.into()]).await.map(drop)
+        let mut transaction = self.begin(Durability::Full).await?;
+        let result = async {
+            let until = i64::try_from(KEEP.as_millis()).unwrap_or(i64::MAX);
+            let values = vec![DELETED.into(), format!("snapshot/{id}").into(), until.into()];
+            transaction.run(BURY, values).await?;
+            transaction.run("DELETE FROM snapshots WHERE id = $1", vec![id.into()]).await.map(drop)
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        self.read("SELECT body FROM snapshots ORDER BY id", vec![]).await?.iter().map(|row| row.json(0)).collect()
+        self.read("SELECT id, body FROM snapshots ORDER BY id", vec![]).await?.iter().map(body::snapshot).collect()
     }
 
     async fn add_volume(&self, volume: &Volume) -> Result<bool> {
@@ -257,11 +319,22 @@ impl<D: Driver> Store for D {
     }
 
     async fn remove_volume(&self, id: &str) -> Result<()> {
-        alone(self, Durability::Full, "DELETE FROM volumes WHERE id = $1", vec![id.into()]).await.map(drop)
+        let mut transaction = self.begin(Durability::Full).await?;
+        let result = async {
+            transaction.rows(LOCK_VOLUME, vec![id.into()]).await?;
+            let users = transaction.rows(USERS, vec![id.into()]).await?;
+            if !users.is_empty() {
+                let users: Vec<_> = users.iter().map(|row| row.text(0)).collect::<Result<_>>()?;
+                return Err(Error::Conflict(format!("the volume {id} is mounted in {}; delete them first", users.join(", "))));
+            }
+            transaction.run("DELETE FROM volumes WHERE id = $1", vec![id.into()]).await.map(drop)
+        };
+        let result = result.await;
+        end(transaction, result).await
     }
 
     async fn volumes(&self) -> Result<Vec<Volume>> {
-        self.read("SELECT body FROM volumes ORDER BY project, name", vec![]).await?.iter().map(|row| row.json(0)).collect()
+        Ok(readable(&self.read("SELECT body FROM volumes ORDER BY project, name", vec![]).await?, 0, "volume"))
     }
 
     async fn put_budget(&self, budget: &Budget) -> Result<()> {
@@ -275,7 +348,7 @@ impl<D: Driver> Store for D {
     }
 
     async fn budgets(&self) -> Result<Vec<Budget>> {
-        self.read("SELECT body FROM budgets ORDER BY project", vec![]).await?.iter().map(|row| row.json(0)).collect()
+        Ok(body::budgets(&self.read("SELECT body FROM budgets ORDER BY project", vec![]).await?))
     }
 
     async fn put_note(&self, kind: &str, name: &str, body: &str, until_ms: Option<i64>, replace: bool) -> Result<bool> {
@@ -286,18 +359,20 @@ impl<D: Driver> Store for D {
             }
             false => "INSERT INTO notes (kind, name, until_ms, body) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
         };
+        let body = close_note(self.seal(), kind, name, body)?;
         let values = vec![kind.into(), name.into(), until_ms.into(), body.into()];
         Ok(alone(self, Durability::Full, statement, values).await? == 1)
     }
 
     async fn note(&self, kind: &str, name: &str) -> Result<Option<String>> {
         let rows = self.read("SELECT body FROM notes WHERE kind = $1 AND name = $2", vec![kind.into(), name.into()]).await?;
-        rows.first().map(|row| row.text(0).map(str::to_owned)).transpose()
+        rows.first().map(|row| open_note(self.seal(), kind, name, row.text(0)?)).transpose()
     }
 
     async fn notes(&self, kind: &str) -> Result<Vec<(String, String)>> {
         let rows = self.read("SELECT name, body FROM notes WHERE kind = $1 ORDER BY name", vec![kind.into()]).await?;
-        rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.text(1)?.to_owned()))).collect()
+        let read = |row: &Row| Ok((row.text(0)?.to_owned(), open_note(self.seal(), kind, row.text(0)?, row.text(1)?)?));
+        rows.iter().map(read).collect()
     }
 
     async fn remove_note(&self, kind: &str, name: &str) -> Result<bool> {
@@ -329,7 +404,7 @@ impl<D: Driver> Store for D {
 
     async fn alerts(&self) -> Result<Vec<Alert>> {
         let statement = "SELECT body FROM alerts WHERE done_ms IS NULL ORDER BY at_ms, id";
-        self.read(statement, vec![]).await?.iter().map(|row| row.json(0)).collect()
+        Ok(readable(&self.read(statement, vec![]).await?, 0, "alert"))
     }
 
     async fn alert_done(&self, id: &str) -> Result<()> {
@@ -356,7 +431,7 @@ impl<D: Driver> Store for D {
 
     async fn audits(&self, limit: u32) -> Result<Vec<Audit>> {
         let rows = self.read("SELECT body FROM audit ORDER BY number DESC LIMIT $1", vec![i64::from(limit).into()]).await?;
-        rows.iter().map(|row| row.json(0)).collect()
+        Ok(readable(&rows, 0, "audit"))
     }
 
     async fn prune(&self, before_ms: i64) -> Result<u64> {
@@ -374,6 +449,7 @@ impl<D: Driver> Store for D {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.read("SELECT value FROM counters LIMIT 1", vec![]).await.map(drop)
+        // Also whether another orchestrator has brought it to a format that this one does not know.
+        body::check_format(self.fact(facts::FORMAT).await?.as_deref())
     }
 }

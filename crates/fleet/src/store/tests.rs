@@ -43,7 +43,10 @@ pub(crate) fn desk(id: &str) -> Record {
         cost_micro: 0,
         cost_until_ms: 1_000,
         archive: None,
+        commands_env: BTreeMap::new(),
         version: 0,
+        unknown: None,
+        unreadable: false,
     }
 }
 
@@ -57,5 +60,31 @@ pub(crate) fn event(desk: &str, reason: &str) -> Event {
         state: Some(State::Running),
         reason: reason.into(),
         by: "test".into(),
+    }
+}
+
+pub(crate) fn with_volume(id: &str, volume: &str) -> Record {
+    let mut record = desk(id);
+    record.spec.volumes.push(hotdesk_provider::VolumePlace {
+        volume: volume.into(),
+        name: volume.into(),
+        directory: "/v".into(),
+        at: "/vm".into(),
+        read_only: false,
+        subpath: None,
+        source: None,
+    });
+    record
+}
+
+pub(crate) fn volume(id: &str, exclusive: bool) -> Volume {
+    Volume {
+        id: id.into(),
+        name: id.into(),
+        project: "default".into(),
+        source: None,
+        exclusive,
+        created_at: String::new(),
+        desks: Vec::new(),
     }
 }

@@ -31,6 +31,7 @@ pub enum Step {
     List,
     Usage,
     Snapshot,
+    ListSnapshots,
     DeleteSnapshot,
     Export,
     Import,
@@ -47,6 +48,8 @@ pub enum Fault {
     FailsHalf(Error),
     Slow(Duration),
     Hangs,
+    /// A bug of the provider's own.
+    Panics,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,6 +68,7 @@ struct World {
     snapshots: BTreeMap<String, Thing>,
     /// Faults to come, per step, first come first served.
     faults: HashMap<Step, Vec<Fault>>,
+    always: HashMap<Step, Fault>,
     /// Chance of a random fault per call, and the source of chance.
     chance: f64,
     rng: StdRng,
@@ -79,6 +83,7 @@ struct World {
 /// What is, whatever any fleet believes. Cheap to clone; survives the fleet.
 #[derive(Clone)]
 pub struct Reality {
+    name: &'static str,
     world: Arc<Mutex<World>>,
     clock: Clock,
 }
@@ -112,6 +117,7 @@ impl Reality {
             things: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             faults: HashMap::new(),
+            always: HashMap::new(),
             chance: 0.0,
             rng: StdRng::seed_from_u64(seed),
             away: false,
@@ -120,7 +126,12 @@ impl Reality {
             calls: Vec::new(),
             can,
         };
-        Self { world: Arc::new(Mutex::new(world)), clock: Clock::tokio() }
+        Self { name: "test", world: Arc::new(Mutex::new(world)), clock: Clock::tokio() }
+    }
+
+    /// A provider of another name, for a fleet with several.
+    pub fn named(name: &'static str) -> Self {
+        Self { name, ..Self::new() }
     }
 
     pub fn provider(&self) -> Arc<dyn Provider> {
@@ -135,6 +146,11 @@ impl Reality {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on every such step goes wrong.
+    pub fn always(&self, step: Step, fault: Fault) {
+        self.world().always.insert(step, fault);
+    }
+
     /// The next such step goes wrong.
     pub fn fault(&self, step: Step, fault: Fault) {
         self.world().faults.entry(step).or_default().push(fault);
@@ -143,6 +159,7 @@ impl Reality {
     pub fn no_more_faults(&self) {
         let mut world = self.world();
         world.faults.clear();
+        world.always.clear();
         world.chance = 0.0;
         world.away = false;
     }
@@ -210,13 +227,13 @@ impl Reality {
 
     /// Does `effect` as a provider would: slowly, and perhaps badly.
     async fn act<T>(&self, step: Step, id: &str, effect: impl FnOnce(&mut World, bool) -> Result<T>) -> Result<T> {
-        let exclusive = !matches!(step, Step::Prepare | Step::List | Step::Usage);
+        let exclusive = !matches!(step, Step::Prepare | Step::List | Step::ListSnapshots | Step::Usage);
         let _acting = exclusive.then(|| Acting::new(self, step, id));
         let (away, fault, before, after) = {
             let mut world = self.world();
             world.calls.push((step, id.into()));
             let fault = world.faults.get_mut(&step).filter(|f| !f.is_empty()).map(|f| f.remove(0));
-            let fault = fault.or_else(|| world.random_fault(step));
+            let fault = fault.or_else(|| world.always.get(&step).cloned()).or_else(|| world.random_fault(step));
             // While files are passed on, a thread waits for them, and tokio's paused clock waits for that thread.
             let slow = world.chance > 0.0 && !matches!(step, Step::Export | Step::Import);
             let times = if slow { (world.rng.random_range(0..30), world.rng.random_range(0..30)) } else { (0, 0) };
@@ -224,7 +241,7 @@ impl Reality {
         };
         pause(before).await;
         if away {
-            return Err(Error::Unavailable { provider: "test", reason: "the daemon is down".into() });
+            return Err(Error::Unavailable { provider: self.name, reason: "the daemon is down".into() });
         }
         match fault {
             Some(Fault::Fails(e)) => return Err(e),
@@ -234,6 +251,7 @@ impl Reality {
             }
             Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
             Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Panics) => panic!("{step:?} of {id} panics as it was told to"),
             Some(Fault::FailsAfter(e)) => {
                 let _ = effect(&mut self.world(), false);
                 pause(after).await;
@@ -329,7 +347,7 @@ fn made(world: &mut World, spec: &DeskSpec, half: bool) -> Result<Placed> {
 #[async_trait]
 impl Provider for Reality {
     fn name(&self) -> &'static str {
-        "test"
+        self.name
     }
 
     async fn capabilities(&self) -> Capabilities {
@@ -457,10 +475,7 @@ impl Provider for Reality {
     }
 
     async fn snapshots(&self) -> Result<Vec<String>> {
-        if self.world().away {
-            return Err(Error::Unavailable { provider: "test", reason: "the daemon is down".into() });
-        }
-        Ok(Reality::snapshots(self))
+        self.act(Step::ListSnapshots, "", |world, _| Ok(world.snapshots.keys().cloned().collect())).await
     }
 
     async fn export(&self, id: &str, to: &Path) -> Result<()> {

@@ -2,19 +2,22 @@
 
 use crate::clock::from_rfc3339;
 use crate::error::{Error, Result};
-use crate::store::{Alert, Along, Audit, Change, Claimed, Once, Record, Spend, Store, StoredKey};
+use crate::store::{Alert, Along, Audit, Change, Claimed, DELETED, Once, Record, Spend, Store, StoredKey};
 use async_trait::async_trait;
 use hotdesk_api::desk::{Event, Snapshot, State};
 use hotdesk_api::fleet::{Budget, PoolSpec, Volume};
-use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Tables {
+    /// Numbers of events that were skipped ([`Store::raise_events`]).
+    skipped: i64,
     desks: BTreeMap<String, Record>,
     events: Vec<Event>,
     leases: BTreeMap<String, (String, Instant)>,
@@ -26,6 +29,7 @@ struct Tables {
     volumes: BTreeMap<String, Volume>,
     budgets: BTreeMap<String, Budget>,
     notes: BTreeMap<(String, String), (Option<i64>, String)>,
+    facts: BTreeMap<String, String>,
     spent: BTreeMap<(String, String), i64>,
     alerts: BTreeMap<String, (Alert, bool)>,
     audit: Vec<Audit>,
@@ -36,16 +40,25 @@ pub struct MemoryStore {
     news: Notify,
     /// Most milliseconds that a call takes, before and after its effect.
     slow_ms: u64,
+    rng: Mutex<StdRng>,
 }
 
 impl MemoryStore {
     pub fn new() -> Arc<Self> {
-        Self::slow(0)
+        Self::slow(0, 1)
     }
 
-    /// Each call takes up to so long before and after its effect, by chance.
-    pub fn slow(slow_ms: u64) -> Arc<Self> {
-        Arc::new(Self { tables: Mutex::default(), news: Notify::new(), slow_ms })
+    /// Each call takes up to so long before and after its effect, by the chance that the seed gives.
+    pub fn slow(slow_ms: u64, seed: u64) -> Arc<Self> {
+        let rng = Mutex::new(StdRng::seed_from_u64(seed));
+        Arc::new(Self { tables: Mutex::default(), news: Notify::new(), slow_ms, rng })
+    }
+
+    /// A copy, as a backup has it.
+    pub fn copy(&self) -> Arc<Self> {
+        let tables = self.tables().clone();
+        let rng = Mutex::new(StdRng::seed_from_u64(1));
+        Arc::new(Self { tables: Mutex::new(tables), news: Notify::new(), slow_ms: self.slow_ms, rng })
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -71,17 +84,26 @@ impl MemoryStore {
         if self.slow_ms == 0 {
             return tokio::task::yield_now().await;
         }
-        let ms = rand::rng().random_range(0..self.slow_ms);
+        let ms = self.rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..self.slow_ms);
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 }
 
 impl Tables {
+    fn newest(&self) -> i64 {
+        self.skipped + i64::try_from(self.events.len()).unwrap_or(0)
+    }
+
     fn tell(&mut self, mut event: Event) -> i64 {
-        let number = i64::try_from(self.events.len()).unwrap_or(0) + 1;
+        let number = self.newest() + 1;
         event.number = number;
         self.events.push(event);
         number
+    }
+
+    fn has_volume(&self, volume: &str) -> bool {
+        let live = self.desks.values().filter(|r| r.state != State::Deleted);
+        live.flat_map(|r| &r.spec.volumes).any(|place| place.volume == volume)
     }
 
     fn name_taken(&self, record: &Record) -> bool {
@@ -92,6 +114,13 @@ impl Tables {
     fn add(&mut self, record: &Record, event: Event) -> Result<()> {
         if self.desks.contains_key(&record.id) || self.name_taken(record) {
             return Err(Error::Conflict("the name is taken".into()));
+        }
+        for place in &record.spec.volumes {
+            let id = &place.volume;
+            let volume = self.volumes.get(id).ok_or_else(|| Error::NotFound { what: "volume", id: id.clone() })?;
+            if volume.exclusive && self.has_volume(id) {
+                return Err(Error::Conflict("the volume is for one desk at a time".into()));
+            }
         }
         self.desks.insert(record.id.clone(), record.clone());
         self.tell(event);
@@ -243,8 +272,26 @@ impl Store for MemoryStore {
         self.run(|t| Ok(t.after(after, desk, limit))).await
     }
 
+    async fn events_of(&self, project: &str, after: i64, desk: Option<&str>, limit: u32) -> Result<Vec<Event>> {
+        self.run(|t| {
+            let mut events = t.after(after, desk, u32::MAX);
+            events.retain(|e| e.project.as_deref() == Some(project));
+            events.truncate(limit as usize);
+            Ok(events)
+        })
+        .await
+    }
+
     async fn newest(&self) -> Result<i64> {
-        self.run(|t| Ok(i64::try_from(t.events.len()).unwrap_or(0))).await
+        self.run(|t| Ok(t.newest())).await
+    }
+
+    async fn raise_events(&self, to: i64) -> Result<()> {
+        self.run(|t| {
+            t.skipped += (to - t.newest()).max(0);
+            Ok(())
+        })
+        .await
     }
 
     async fn changed(&self, after: i64, limit: u32, wait: Duration) -> Result<Vec<Event>> {
@@ -270,6 +317,29 @@ impl Store for MemoryStore {
 
     async fn remembered(&self, scope: &str, key: &str) -> Result<Option<String>> {
         self.run(|t| Ok(t.answers.get(&(scope.to_owned(), key.to_owned())).cloned())).await
+    }
+
+    async fn put_fact(&self, name: &str, value: &str, replace: bool) -> Result<bool> {
+        self.run(|t| {
+            if t.facts.contains_key(name) && !replace {
+                return Ok(false);
+            }
+            t.facts.insert(name.into(), value.into());
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn fact(&self, name: &str) -> Result<Option<String>> {
+        self.run(|t| Ok(t.facts.get(name).cloned())).await
+    }
+
+    async fn remove_fact(&self, name: &str) -> Result<()> {
+        self.run(|t| {
+            t.facts.remove(name);
+            Ok(())
+        })
+        .await
     }
 
     async fn put_key(&self, key: &StoredKey) -> Result<()> {
@@ -327,6 +397,7 @@ impl Store for MemoryStore {
     async fn remove_snapshot(&self, id: &str) -> Result<()> {
         self.run(|t| {
             t.snapshots.remove(id);
+            t.notes.insert((DELETED.into(), format!("snapshot/{id}")), (None, String::new()));
             Ok(())
         })
         .await
@@ -349,6 +420,9 @@ impl Store for MemoryStore {
 
     async fn remove_volume(&self, id: &str) -> Result<()> {
         self.run(|t| {
+            if t.has_volume(id) {
+                return Err(Error::Conflict("the volume is mounted".into()));
+            }
             t.volumes.remove(id);
             Ok(())
         })

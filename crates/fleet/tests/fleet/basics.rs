@@ -2,7 +2,7 @@
 
 use super::*;
 use hotdesk_api::action::Size;
-use hotdesk_api::desk::{DeskChange, Resources};
+use hotdesk_api::desk::{DeskChange, Policy, PolicyRequest, Resources, ResourcesRequest};
 use hotdesk_fleet::testing::{Fault, Step, member};
 use hotdesk_fleet::{Error, Filter};
 use hotdesk_provider::Error as ProviderError;
@@ -67,10 +67,32 @@ async fn a_template_s_wishes_count_where_nobody_says_otherwise() {
     let desk = make(&fleet, large()).await;
     assert_eq!((desk.resources.disk_mib, desk.screen.width), (8192, 1280));
     let asked = Resources { cpus: 1.0, memory_mib: 512, disk_mib: 1024 };
-    let desk = make(&fleet, NewDesk { resources: asked, screen: Some(Size { width: 640, height: 480 }), ..large() }).await;
+    let desk = make(&fleet, NewDesk { resources: asked.into(), screen: Some(Size { width: 640, height: 480 }), ..large() }).await;
     assert_eq!((desk.resources, desk.screen.width), (asked, 640), "a request's own wish wins");
+    let some = ResourcesRequest { cpus: Some(1.0), ..ResourcesRequest::default() };
+    let desk = make(&fleet, NewDesk { resources: some, ..large() }).await;
+    let kept = Resources { cpus: 1.0, memory_mib: 4096, disk_mib: 8192 };
+    assert_eq!(desk.resources, kept, "what the request leaves out is the template's");
+    let same = ResourcesRequest { disk_mib: Some(Resources::default().disk_mib), ..ResourcesRequest::default() };
+    let desk = make(&fleet, NewDesk { resources: same, ..large() }).await;
+    assert_eq!(desk.resources.disk_mib, Resources::default().disk_mib, "said is said, also if it is the general default");
     let desk = make(&fleet, NewDesk::default()).await;
     assert_eq!((desk.resources, desk.screen.width), (Resources::default(), 1920));
+}
+
+/// A word about one time leaves the fleet's other times as they are.
+#[tokio::test(start_paused = true)]
+async fn a_request_keeps_what_the_fleet_says_about_the_rest() {
+    let world = World::new();
+    let own = Policy { auto_stop_s: 77, auto_archive_s: 88, ..Policy::default() };
+    let fleet = world.open_with(Config { policy: own, ..testing::config() }).await;
+    let policy = PolicyRequest { ttl_s: Some(3600), ..PolicyRequest::default() };
+    let desk = make(&fleet, NewDesk { policy, ..NewDesk::default() }).await;
+    assert_eq!(desk.policy, Policy { ttl_s: 3600, ..own });
+    // Also where it is what the general default says.
+    let policy = PolicyRequest { auto_stop_s: Some(Policy::default().auto_stop_s), ..PolicyRequest::default() };
+    let desk = make(&fleet, NewDesk { policy, ..NewDesk::default() }).await;
+    assert_eq!(desk.policy, Policy { auto_stop_s: Policy::default().auto_stop_s, ..own });
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,12 +215,15 @@ async fn name_labels_and_policy_change() {
     let change = DeskChange {
         name: Some("new".into()),
         labels: [("a".to_owned(), None), ("c".to_owned(), Some("3".to_owned()))].into(),
-        policy: Some(hotdesk_api::desk::Policy { ttl_s: 60, ..Default::default() }),
+        policy: Some(PolicyRequest { ttl_s: Some(60), ..Default::default() }),
     };
     let desk = fleet.update(&admin(), &desk.id, change).await.unwrap();
     assert_eq!(desk.name.as_deref(), Some("new"));
     assert_eq!(desk.labels.keys().collect::<Vec<_>>(), ["b", "c"]);
     assert!(desk.expires_at.is_some());
+    let policy = Some(PolicyRequest { auto_stop_s: Some(7), ..Default::default() });
+    let desk = fleet.update(&admin(), &desk.id, DeskChange { policy, ..DeskChange::default() }).await.unwrap();
+    assert_eq!((desk.policy.auto_stop_s, desk.policy.ttl_s), (7, 60), "what is left out stays");
     let filter = Filter { labels: [("c".to_owned(), "3".to_owned())].into(), ..Filter::default() };
     assert_eq!(fleet.desks(&admin(), filter).await.unwrap().len(), 1);
 }
@@ -209,7 +234,7 @@ async fn what_a_provider_cannot_do_is_refused_before_anything_is_spent() {
     let fleet = world.open().await;
     world.reality.can(|c| (c.network, c.disk_limit, c.live_fork) = (false, false, false));
     let network = NewDesk { network: Some(true), ..NewDesk::default() };
-    let disk = NewDesk { resources: hotdesk_api::desk::Resources { disk_mib: 100, ..Default::default() }, ..NewDesk::default() };
+    let disk = NewDesk { resources: ResourcesRequest { disk_mib: Some(100), ..Default::default() }, ..NewDesk::default() };
     let template = NewDesk { template: Some("windows".into()), ..NewDesk::default() };
     for request in [network, disk] {
         let error = fleet.create(&admin(), request, None).await.unwrap_err();
@@ -262,4 +287,43 @@ async fn snapshots_and_forks() {
     world.reality.fault(Step::Snapshot, Fault::FailsAfter(ProviderError::Full("the disk".into())));
     fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap_err();
     assert!(world.reality.snapshots().is_empty(), "a snapshot that failed leaves nothing behind");
+}
+
+/// Whoever sees a desk learns what its variables are called; only who starts commands in it gets their values.
+#[tokio::test(start_paused = true)]
+async fn values_of_the_environment_are_not_told() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let pairs = |name: &str, value: &str| std::collections::BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    let wish = NewDesk { env: pairs("A", "precious"), commands_env: pairs("B", "precious"), ..NewDesk::default() };
+    let desk = make(&fleet, wish).await;
+    assert_eq!(desk.env, ["A"]);
+    let fork = fleet.fork(&admin(), &desk.id, false, NewDesk::default()).await.unwrap();
+    for id in [&desk.id, &fork.id] {
+        let shown = serde_json::to_string(&fleet.desk(&admin(), id).await.unwrap()).unwrap();
+        assert!(!shown.contains("precious"), "{shown}");
+        let values = fleet.environment(&admin(), id).unwrap();
+        assert_eq!((values["A"].as_str(), values["B"].as_str()), ("precious", "precious"));
+    }
+    assert!(fleet.environment(&member("other"), &desk.id).is_err(), "of another project");
+    let events = format!("{:?}", fleet.events(&admin(), 0, None, 100).await.unwrap());
+    assert!(!events.contains("precious"), "{events}");
+    let error = fleet.create(&admin(), NewDesk { commands_env: pairs("B=C", ""), ..NewDesk::default() }, None).await;
+    assert!(matches!(error, Err(Error::Invalid(_))), "{error:?}");
+}
+
+/// What the fleet's settings leave out is the template's, like what a request leaves out.
+#[tokio::test(start_paused = true)]
+async fn the_settings_keep_what_the_template_says_about_the_rest() {
+    let world = World::new();
+    let resources = ResourcesRequest { cpus: Some(1.0), ..ResourcesRequest::default() };
+    let fleet = world.open_with(Config { resources, ..testing::config() }).await;
+    let large = || NewDesk { template: Some("large".into()), ..NewDesk::default() };
+    let desk = make(&fleet, large()).await;
+    assert_eq!((desk.resources.cpus, desk.resources.disk_mib, desk.screen.width), (1.0, 8192, 1280));
+    fleet.close().await;
+    // Said is said, also if it is the general default.
+    let screen = Some(Size { width: 1920, height: 1080 });
+    let fleet = world.open_with(Config { screen, ..testing::config() }).await;
+    assert_eq!(make(&fleet, large()).await.screen.width, 1920);
 }

@@ -232,7 +232,7 @@ async fn schedule(ops: Vec<Vec<Op>>, seed: u64, faults: f64, pool: bool) -> Resu
         pools: if pool { vec![spec] } else { Vec::new() },
         ..testing::config()
     };
-    let world = World { store: MemoryStore::slow(40), reality: Reality::seeded(seed) };
+    let world = World { store: MemoryStore::slow(40, seed), reality: Reality::seeded(seed) };
     world.reality.chance(faults);
     let run = Run { world, fleets: Mutex::default(), told: Mutex::default(), config };
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use hotdesk_fleet::Error;
 const DAY: u64 = 24 * 3600;
 
 fn policy(policy: Policy) -> NewDesk {
-    NewDesk { policy, ..NewDesk::default() }
+    NewDesk { policy: policy.into(), ..NewDesk::default() }
 }
 
 async fn state(fleet: &Fleet, desk: &Desk) -> State {
@@ -143,7 +143,7 @@ async fn money_is_counted_and_ends() {
     let price = hotdesk_fleet::config::Price { cpu_hour: 1.0, ..Default::default() };
     let config = Config { prices: [("test".to_owned(), price)].into(), ..testing::config() };
     let fleet = world.open_with(config).await;
-    let busy = NewDesk { policy: Policy { auto_stop_s: 0, ..Policy::default() }, ..NewDesk::default() };
+    let busy = policy(Policy { auto_stop_s: 0, ..Policy::default() });
     let desk = make(&fleet, busy.clone()).await;
     let budget =
         hotdesk_api::fleet::Budget { project: "default".into(), per_day: None, total: Some(6.0), alert_at: 0.8, webhook: None };

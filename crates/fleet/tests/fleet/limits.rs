@@ -3,6 +3,7 @@
 use super::*;
 use futures_util::future::join_all;
 use hotdesk_api::desk::Resources;
+use hotdesk_fleet::store::Store as _;
 use hotdesk_fleet::testing::{Fault, Step, member};
 use hotdesk_fleet::{Error, Filter};
 
@@ -36,7 +37,7 @@ async fn fifty_requests_for_ten_places_make_ten_desks() {
 
 #[tokio::test(start_paused = true)]
 async fn two_orchestrators_keep_one_limit() {
-    let world = World { store: MemoryStore::slow(10), reality: Reality::new() };
+    let world = World { store: MemoryStore::slow(10, testing::seed()), reality: Reality::new() };
     let config = Config { max_desks: 10, ..testing::config() };
     let fleets = [world.open_with(config.clone()).await, world.open_with(config).await];
     let tasks = (0..50).map(|n| {
@@ -66,7 +67,8 @@ async fn the_machine_is_not_promised_twice() {
     let world = World::new();
     // The machine of tests has 64 CPUs and 256 GiB.
     let fleet = world.open_with(Config { cpu_share: 1.0, memory_share: 1.0, ..testing::config() }).await;
-    let request = |cpus, memory_mib| NewDesk { resources: Resources { cpus, memory_mib, disk_mib: 1024 }, ..NewDesk::default() };
+    let request =
+        |cpus, memory_mib| NewDesk { resources: Resources { cpus, memory_mib, disk_mib: 1024 }.into(), ..NewDesk::default() };
     let (made, refused) = many(&fleet, 5, request(20.0, 1024)).await;
     assert_eq!((made.len(), refused.len()), (3, 2));
     assert!(refused[0].to_string().contains("CPUs can't be promised"), "{}", refused[0]);
@@ -160,4 +162,57 @@ async fn a_burst_of_starts_takes_turns() {
         assert_eq!(settled(&fleet, &desk.id).await.state, State::Running);
     }
     assert!(begun.elapsed() >= seconds(20), "{:?}", begun.elapsed());
+}
+
+/// A full disk stops the store, and with it every tenant: what fills it is refused before that.
+#[tokio::test(start_paused = true)]
+async fn what_fills_the_disk_is_refused_in_time() {
+    let world = World::new();
+    let archives = tempfile::tempdir().unwrap();
+    let config = Config { archive: archives.path().display().to_string(), ..testing::config() };
+    let fleet = world.open_with(config).await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    let is_full = |e: &Error| matches!(e, Error::Limit { reason, .. } if reason.contains("are kept for what runs"));
+    // The machine of the tests has 4 TiB, of which 4 GiB are kept.
+    fleet.leave_disk(4095);
+    let told = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap_err();
+    assert!(is_full(&told), "{told}");
+    let told = fleet.create(&admin(), NewDesk::default(), None).await.unwrap_err();
+    assert!(is_full(&told), "{told}");
+    fleet.stop(&admin(), &desk.id).await.unwrap();
+    settled(&fleet, &desk.id).await;
+    fleet.archive(&admin(), &desk.id).await.unwrap();
+    let shown = settled(&fleet, &desk.id).await;
+    assert_eq!(shown.state, State::Stopped, "{}", shown.reason);
+    assert!(shown.reason.contains("are kept for what runs"), "{}", shown.reason);
+    fleet.leave_disk(4096);
+    fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_project_has_so_many_snapshots_and_no_more() {
+    let world = World::new();
+    let fleet = world.open_with(Config { max_snapshots: 2, ..testing::config() }).await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    let first = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+    fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+    let told = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap_err();
+    assert!(matches!(&told, Error::Limit { reason, .. } if reason.contains("2 snapshots")), "{told}");
+    let told = fleet.fork(&admin(), &desk.id, false, NewDesk::default()).await.unwrap_err();
+    assert!(matches!(told, Error::Limit { .. }), "a fork saves the desk too: {told}");
+    // Of another project.
+    let other = make(&fleet, NewDesk { project: Some("other".into()), ..NewDesk::default() }).await;
+    fleet.snapshot(&admin(), &other.id, None, false).await.unwrap();
+    fleet.delete_snapshot(&admin(), &first.id).await.unwrap();
+    fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+    assert_eq!(world.reality.snapshots().len(), 3);
+    fleet.close().await;
+
+    // Each of them takes 1000 bytes here, which is no MiB; a project above its bytes is refused.
+    let mut large = world.store.snapshots().await.unwrap().remove(0);
+    (large.project, large.size_bytes) = ("default".into(), 5 << 20);
+    world.store.put_snapshot(&large).await.unwrap();
+    let fleet = world.open_with(Config { max_snapshots_mib: 5, ..testing::config() }).await;
+    let told = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap_err();
+    assert!(matches!(&told, Error::Limit { reason, .. } if reason.contains("5 MiB")), "{told}");
 }

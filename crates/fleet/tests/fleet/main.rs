@@ -3,6 +3,7 @@
 
 mod basics;
 mod chaos;
+mod history;
 mod life;
 mod limits;
 mod orchestrators;

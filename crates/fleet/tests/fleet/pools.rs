@@ -59,7 +59,10 @@ async fn a_request_for_something_special_is_a_miss() {
         NewDesk { env: [("A".to_owned(), "1".to_owned())].into(), ..NewDesk::default() },
         NewDesk { screen: Some(hotdesk_api::action::Size { width: 800, height: 600 }), ..NewDesk::default() },
         NewDesk { vnc_password: Some("secret".into()), ..NewDesk::default() },
-        NewDesk { resources: hotdesk_api::desk::Resources { cpus: 1.0, ..Default::default() }, ..NewDesk::default() },
+        NewDesk {
+            resources: hotdesk_api::desk::ResourcesRequest { cpus: Some(1.0), ..Default::default() },
+            ..NewDesk::default()
+        },
         NewDesk { network: Some(false), ..NewDesk::default() },
     ];
     let count = special.len() as u64;

@@ -1,7 +1,9 @@
 //! What should be and what is become equal again.
 
 use super::*;
+use hotdesk_api::desk::SnapshotState;
 use hotdesk_fleet::Filter;
+use hotdesk_fleet::store::Store as _;
 use hotdesk_fleet::testing::{Fault, Step};
 use hotdesk_provider::Error as ProviderError;
 
@@ -103,17 +105,159 @@ async fn a_desk_whose_files_are_gone_is_in_error_and_can_be_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_are_removed_after_a_grace() {
+async fn what_no_record_knows_is_stopped_and_kept_for_a_week() {
     let world = World::new();
     let fleet = world.open().await;
-    let desk = make(&fleet, NewDesk::default()).await;
     world.reality.plant("d-orphan");
     world.reality.plant_snapshot("s-orphan");
     tokio::time::sleep(seconds(15)).await;
-    assert!(world.reality.thing("d-orphan").is_some(), "not before its grace is over");
+    assert!(world.reality.thing("d-orphan").unwrap().running, "not before its grace is over");
+    assert!(fleet.orphans(&admin()).await.unwrap().is_empty());
     tokio::time::sleep(seconds(45)).await;
-    assert_eq!(world.reality.things().into_keys().collect::<Vec<_>>(), [desk.id]);
+    assert!(!world.reality.thing("d-orphan").unwrap().running, "it is stopped");
+    let kept = fleet.orphans(&admin()).await.unwrap();
+    assert_eq!(kept.iter().map(|o| o.id.as_str()).collect::<Vec<_>>(), ["d-orphan", "s-orphan"]);
+    assert!(kept.iter().all(|o| o.removed_at.is_some()), "{kept:?}");
+    assert!(fleet.orphans(&testing::member("default")).await.is_err(), "only admins see them");
+    tokio::time::sleep(seconds(6 * 86_400)).await;
+    assert!(world.reality.thing("d-orphan").is_some() && !world.reality.snapshots().is_empty(), "a week is not over");
+    tokio::time::sleep(seconds(86_400)).await;
+    assert!(world.reality.thing("d-orphan").is_none() && world.reality.snapshots().is_empty());
+    assert!(fleet.orphans(&admin()).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_orphans_at_once_are_no_accident() {
+    let world = World::new();
+    let fleet = world.open().await;
+    for number in 0..12 {
+        world.reality.plant(&format!("d-orphan{number}"));
+    }
+    tokio::time::sleep(seconds(60)).await;
+    assert!(world.reality.things().values().all(|t| t.running), "nothing is done to them");
+    let warnings = fleet.ready().await.unwrap();
+    assert!(warnings.iter().any(|w| w.contains("12 desks at test")), "{warnings:?}");
+    tokio::time::sleep(seconds(30 * 86_400)).await;
+    assert_eq!(world.reality.things().len(), 12, "whatever the time");
+    // Until somebody decides.
+    fleet.remove_orphan(&admin(), "d-orphan0").await.unwrap();
+    fleet.settle_orphans(&admin()).await.unwrap();
+    tokio::time::sleep(seconds(60)).await;
+    assert_eq!(world.reality.things().len(), 11);
+    assert!(world.reality.things().values().all(|t| !t.running));
+    assert!(fleet.ready().await.unwrap().is_empty());
+    tokio::time::sleep(seconds(8 * 86_400)).await;
+    assert!(world.reality.things().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_was_ours_is_removed_at_once() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    let snapshot = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+    fleet.delete_snapshot(&admin(), &snapshot.id).await.unwrap();
+    world.reality.plant_snapshot(&snapshot.id);
+    tokio::time::sleep(seconds(12)).await;
     assert!(world.reality.snapshots().is_empty());
+}
+
+/// Of a row that can't be read nobody knows whose provider it is; its files are not nobody's.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_whose_row_cannot_be_read_keeps_its_files() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    let mut snapshot = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+    (snapshot.provider, snapshot.project, snapshot.state) = (String::new(), String::new(), SnapshotState::Error);
+    world.store.put_snapshot(&snapshot).await.unwrap();
+    tokio::time::sleep(seconds(9 * 86_400)).await;
+    assert_eq!(world.reality.snapshots(), [snapshot.id]);
+    assert!(fleet.orphans(&admin()).await.unwrap().is_empty());
+}
+
+/// One that can't be removed must not keep the others waiting.
+#[tokio::test(start_paused = true)]
+async fn one_bad_snapshot_does_not_block_the_rest() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let snapshot = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
+        fleet.delete_snapshot(&admin(), &snapshot.id).await.unwrap();
+        ids.push(snapshot.id);
+    }
+    ids.iter().for_each(|id| world.reality.plant_snapshot(id));
+    world.reality.fault(Step::DeleteSnapshot, Fault::Fails(ProviderError::Failed("it is stuck".into())));
+    fleet.reconcile();
+    tokio::time::sleep(seconds(1)).await;
+    assert_eq!(world.reality.snapshots().len(), 1, "only the bad one is left");
+}
+
+/// A cloud that never answers keeps neither the others' desks nor the first answer of `/ready` waiting.
+#[tokio::test(start_paused = true)]
+async fn a_hanging_provider_delays_no_other() {
+    let (store, cloud, local) = (MemoryStore::new(), Reality::named("cloud"), Reality::named("local"));
+    cloud.always(Step::List, Fault::Hangs);
+    let providers = || vec![local.provider(), cloud.provider()];
+    let fleet = Fleet::open_with(testing::config(), store.clone(), providers(), testing::options(&local)).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    fleet.reconciled().await;
+    assert!(begun.elapsed() < seconds(11), "ready after {:?}", begun.elapsed());
+    let desk = make(&fleet, NewDesk::default()).await;
+    for _ in 0..3 {
+        local.die(&desk.id);
+        tokio::time::sleep(seconds(12)).await;
+        assert!(local.thing(&desk.id).unwrap().running, "a dead desk waited for a hanging cloud");
+    }
+    // The same for snapshots, which are listed by another call.
+    cloud.no_more_faults();
+    cloud.always(Step::ListSnapshots, Fault::Hangs);
+    fleet.kill().await;
+    let fleet = Fleet::open_with(testing::config(), store, providers(), testing::options(&local)).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    fleet.reconciled().await;
+    assert!(begun.elapsed() < seconds(11), "ready after {:?}", begun.elapsed());
+    tokio::time::sleep(seconds(15)).await;
+    local.die(&desk.id);
+    tokio::time::sleep(seconds(12)).await;
+    assert!(local.thing(&desk.id).unwrap().running);
+}
+
+/// A bug in one step of one desk: that desk is in error, everything else goes on.
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_driver_is_one_failed_step() {
+    let world = World::new();
+    let fleet = world.open().await;
+    world.reality.fault(Step::Create, Fault::Panics);
+    let broken = fleet.create(&admin(), NewDesk::default(), None).await.unwrap();
+    let shown = settled(&fleet, &broken.id).await;
+    assert_eq!(shown.state, State::Error, "{}", shown.reason);
+    let warnings = fleet.ready().await.unwrap();
+    assert!(warnings.iter().any(|w| w.contains("driver")), "{warnings:?}");
+    // It has a driver again when it is asked for.
+    fleet.start(&admin(), &broken.id).await.unwrap();
+    assert_eq!(settled(&fleet, &broken.id).await.state, State::Running);
+    world.reality.fault(Step::Delete, Fault::Panics);
+    fleet.delete(&admin(), &broken.id).await.unwrap();
+    assert_eq!(settled(&fleet, &broken.id).await.state, State::Deleted, "deleting never gives up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_panics_is_begun_anew() {
+    let world = World::new();
+    let fleet = world.open().await;
+    let desk = make(&fleet, NewDesk::default()).await;
+    world.reality.fault(Step::List, Fault::Panics);
+    world.reality.fault(Step::Usage, Fault::Panics);
+    fleet.reconcile();
+    tokio::time::sleep(seconds(5)).await;
+    let warnings = fleet.ready().await.unwrap();
+    assert!(warnings.iter().any(|w| w.contains("reconcile")), "{warnings:?}");
+    world.reality.die(&desk.id);
+    tokio::time::sleep(seconds(25)).await;
+    assert!(world.reality.thing(&desk.id).unwrap().running, "nobody reconciles any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,3 +86,70 @@ async fn what_can_not_be_is_refused_before_anything_is_spent() {
     let refused = fleet.create(&p, with("two", "/vm"), None).await.unwrap_err().to_string();
     assert!(refused.contains("volumes"), "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_project_has_so_many_volumes_and_no_more() {
+    let world = World::new();
+    let data = tempfile::tempdir().unwrap();
+    let fleet = world.open_with(Config { data: data.path().into(), max_volumes: 2, ..testing::config() }).await;
+    let p = member("p");
+    for name in ["a", "b"] {
+        fleet.create_volume(&p, new(name)).await.unwrap();
+    }
+    let told = fleet.create_volume(&p, new("c")).await.unwrap_err();
+    assert!(matches!(&told, Error::Limit { reason, .. } if reason.contains("2 volumes")), "{told}");
+    fleet.create_volume(&member("q"), new("c")).await.expect("others have their own");
+    fleet.delete_volume(&p, "a").await.unwrap();
+    fleet.create_volume(&p, new("c")).await.unwrap();
+}
+
+/// A volume has no size of its own: whoever fills the disk through it is stopped, and whoever makes room is not.
+#[tokio::test]
+async fn volumes_that_take_too_much_are_filled_no_more() {
+    let world = World::new();
+    let data = tempfile::tempdir().unwrap();
+    let config = Config { data: data.path().into(), max_volumes_mib: 2, ..testing::config() };
+    let fleet = world.open_with(config.clone()).await;
+    let (p, q) = (member("p"), member("q"));
+    let volume = fleet.create_volume(&p, new("large")).await.unwrap();
+    fleet.create_volume(&q, new("small")).await.unwrap();
+    let directory = data.path().join("volumes").join(&volume.id);
+    let made = |who: &hotdesk_fleet::Who, wish: NewDesk| {
+        let (fleet, who) = (fleet.clone(), who.clone());
+        async move {
+            let desk = fleet.create(&who, wish, None).await.unwrap();
+            assert_eq!(fleet.wait(&who, &desk.id, LONG).await.unwrap().state, State::Running);
+            desk.id
+        }
+    };
+    let (filler, other) = (made(&p, with("large", "/v")).await, made(&q, with("small", "/v")).await);
+    let plain = made(&p, NewDesk::default()).await;
+    fleet.close().await;
+    std::fs::write(directory.join("x"), vec![1; 3 << 20]).unwrap();
+
+    // The first look is when the fleet opens.
+    let fleet = world.open_with(config.clone()).await;
+    let state = async |id: &str| fleet.desk(&admin(), id).await.unwrap();
+    for _ in 0..600 {
+        if state(&filler).await.state != State::Running {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let stopped = settled(&fleet, &filler).await;
+    assert_eq!(stopped.state, State::Stopped);
+    assert!(stopped.reason.contains("take 3 MiB, and 2 MiB is the limit"), "{}", stopped.reason);
+    assert_eq!(state(&other).await.state, State::Running, "a desk of another project");
+    assert_eq!(state(&plain).await.state, State::Running, "it has no volume");
+    for told in
+        [fleet.create_volume(&p, new("more")).await.unwrap_err(), fleet.create(&p, with("large", "/v"), None).await.unwrap_err()]
+    {
+        assert!(matches!(&told, Error::Limit { reason, .. } if reason.contains("2 MiB is the limit")), "{told}");
+    }
+    fleet.close().await;
+
+    // Nothing more is refused once there is room.
+    std::fs::remove_file(directory.join("x")).unwrap();
+    let fleet = world.open_with(config).await;
+    fleet.create(&p, with("large", "/v"), None).await.unwrap();
+}

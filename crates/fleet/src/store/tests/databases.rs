@@ -28,11 +28,14 @@ impl Database {
         Self { store, place: Place::File(directory) }
     }
 
-    /// A database of its own on the server that all tests of this process share.
+    /// A database of its own on the server that all tests share: that of `scripts/test-rust`, or of this process.
     pub(crate) async fn postgres() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         static SERVER: OnceLock<Server> = OnceLock::new();
-        let url = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start).url.clone()).await.unwrap();
+        let url = match std::env::var("HOTDESK_TEST_POSTGRES") {
+            Ok(directory) => format!("postgres://postgres@localhost/hotdesk?host={directory}"),
+            Err(_) => tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start).url.clone()).await.unwrap(),
+        };
         let name = format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let url = url.replace("/hotdesk?", &format!("/{name}?"));
         let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().database("postgres");
@@ -42,12 +45,55 @@ impl Database {
         Self { store: Arc::new(Postgres::connect(&url).await.unwrap()), place: Place::Server(url) }
     }
 
+    /// Statements that no call of the store makes: what another version or somebody by hand did to the tables.
+    pub(crate) async fn by_hand(&self, statements: &str) {
+        let statements = sqlx::AssertSqlSafe(statements.to_owned());
+        match &self.place {
+            Place::File(directory) => {
+                let pool = sqlx::SqlitePool::connect(directory.path().join("fleet.db").to_str().unwrap()).await.unwrap();
+                sqlx::raw_sql(statements).execute(&pool).await.unwrap();
+                pool.close().await;
+            }
+            Place::Server(url) => {
+                let pool = sqlx::PgPool::connect(url).await.unwrap();
+                sqlx::raw_sql(statements).execute(&pool).await.unwrap();
+                pool.close().await;
+            }
+        }
+    }
+
+    /// The first column of the first row.
+    pub(crate) async fn text(&self, statement: &'static str) -> String {
+        match &self.place {
+            Place::File(directory) => {
+                let pool = sqlx::SqlitePool::connect(directory.path().join("fleet.db").to_str().unwrap()).await.unwrap();
+                sqlx::query_scalar(statement).fetch_one(&pool).await.unwrap()
+            }
+            Place::Server(url) => {
+                let pool = sqlx::PgPool::connect(url).await.unwrap();
+                sqlx::query_scalar(statement).fetch_one(&pool).await.unwrap()
+            }
+        }
+    }
+
+    /// As settings name it.
+    pub(crate) fn address(&self) -> String {
+        match &self.place {
+            Place::File(directory) => format!("sqlite:{}", directory.path().join("fleet.db").display()),
+            Place::Server(url) => url.clone(),
+        }
+    }
+
     /// As a second orchestrator opens it.
     pub(crate) async fn again(&self) -> Arc<dyn Store> {
-        match &self.place {
-            Place::File(directory) => Arc::new(Sqlite::open(directory.path().join("fleet.db")).await.unwrap()),
-            Place::Server(url) => Arc::new(Postgres::connect(url).await.unwrap()),
-        }
+        self.try_again().await.unwrap()
+    }
+
+    pub(crate) async fn try_again(&self) -> crate::error::Result<Arc<dyn Store>> {
+        Ok(match &self.place {
+            Place::File(directory) => Arc::new(Sqlite::open(directory.path().join("fleet.db")).await?),
+            Place::Server(url) => Arc::new(Postgres::connect(url).await?),
+        })
     }
 }
 

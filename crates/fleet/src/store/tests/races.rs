@@ -1,7 +1,7 @@
 //! What each call promises when many come at once.
 
 use super::databases::{Database, on_both};
-use super::{desk, event};
+use super::{desk, event, volume, with_volume};
 use crate::error::Error;
 use crate::store::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,12 @@ on_both!(
     eight_update_one_desk,
     two_owners_race_for_a_lease,
     one_idempotency_key_many_times_at_once,
+    a_key_that_found_an_empty_pool_still_makes_a_desk,
     a_reader_misses_no_event,
     an_event_of_another_orchestrator_wakes_a_waiting_reader,
     money_of_many_desks_adds_up,
+    an_exclusive_volume_is_given_out_once,
+    a_volume_is_used_or_deleted_but_not_both,
     opening_at_once_is_no_problem,
 );
 
@@ -93,33 +96,53 @@ async fn two_owners_race_for_a_lease(database: Database) {
     }
 }
 
+/// More requests than the pool has desks, and many rounds: a request that takes a desk before it knows of the others is seen sooner or later.
 async fn one_idempotency_key_many_times_at_once(database: Database) {
-    for number in 0..2 {
-        let record = Record { pool: Some("bare".into()), ..desk(&format!("d-pool{number}")) };
-        database.store.insert(&record, event(&record.id, "")).await.unwrap();
-    }
+    const ROUNDS: usize = 25;
     let stores = [database.store.clone(), database.again().await];
-    let mut requests = JoinSet::new();
-    for number in 0..12 {
-        let store = stores[number % 2].clone();
-        requests.spawn(async move {
-            let once = Once { scope: "k-1", key: "same" };
-            let record = desk(&format!("d-{number}"));
-            match number % 3 {
-                0 => store.insert_once(&record, event(&record.id, ""), once).await.unwrap().unwrap_or(record.id),
-                _ => match store.claim_with("bare", Some(once), &|_| Along::default()).await.unwrap() {
-                    Claimed::Desk(desk) => desk.id,
-                    Claimed::Before(id) => id,
-                    Claimed::Empty => panic!("one key emptied the pool"),
-                },
-            }
-        });
+    for round in 0..ROUNDS {
+        let pool = format!("bare-{round}");
+        for number in 0..2 {
+            let record = Record { pool: Some(pool.clone()), ..desk(&format!("d-{round}-pool{number}")) };
+            database.store.insert(&record, event(&record.id, "")).await.unwrap();
+        }
+        let mut requests = JoinSet::new();
+        for number in 0..12 {
+            let (store, pool) = (stores[number % 2].clone(), pool.clone());
+            requests.spawn(async move {
+                let key = format!("same-{round}");
+                let once = Once { scope: "k-1", key: &key };
+                let record = desk(&format!("d-{round}-{number}"));
+                match number % 3 {
+                    0 => store.insert_once(&record, event(&record.id, ""), once).await.unwrap().unwrap_or(record.id),
+                    _ => match store.claim_with(&pool, Some(once), &|_| Along::default()).await.unwrap() {
+                        Claimed::Desk(desk) => desk.id,
+                        Claimed::Before(id) => id,
+                        Claimed::Empty => panic!("round {round}: one key emptied the pool"),
+                    },
+                }
+            });
+        }
+        let made: BTreeSet<_> = requests.join_all().await.into_iter().collect();
+        assert_eq!(made.len(), 1, "round {round}: one key made {made:?}");
+        let made = made.into_iter().next().unwrap();
+        assert_eq!(database.store.remembered("k-1", &format!("same-{round}")).await.unwrap(), Some(made), "round {round}");
     }
-    let made: BTreeSet<_> = requests.join_all().await.into_iter().collect();
-    assert_eq!(made.len(), 1, "one key made {made:?}");
     let desks = database.store.desks().await.unwrap();
     let owned = desks.iter().filter(|d| d.pool.is_none()).count();
-    assert_eq!(owned, 1, "{:?}", desks.iter().map(|d| (&d.id, &d.pool)).collect::<Vec<_>>());
+    assert_eq!(owned, ROUNDS, "{:?}", desks.iter().map(|d| (&d.id, &d.pool)).collect::<Vec<_>>());
+}
+
+/// A key that found nothing leaves nothing: it must still make a desk, and an empty answer must never be told.
+async fn a_key_that_found_an_empty_pool_still_makes_a_desk(database: Database) {
+    let store = &database.store;
+    let once = Once { scope: "k-1", key: "one" };
+    assert_eq!(store.claim_with("bare", Some(once), &|_| Along::default()).await.unwrap(), Claimed::Empty);
+    assert_eq!(store.remembered("k-1", "one").await.unwrap(), None);
+    let record = desk("d-1");
+    assert_eq!(store.insert_once(&record, event("d-1", ""), once).await.unwrap(), None);
+    let before = store.claim_with("bare", Some(once), &|_| Along::default()).await.unwrap();
+    assert_eq!(before, Claimed::Before("d-1".into()));
 }
 
 /// The number of an event says when it was committed, not when it was begun: whoever reads up to n never has to come back for less.
@@ -190,4 +213,44 @@ async fn opening_at_once_is_no_problem(database: Database) {
         store.insert(&desk(&id), event(&id, "")).await.unwrap();
     }
     assert_eq!(database.store.desks().await.unwrap().len(), 4);
+}
+
+/// Two orchestrators know of each other's desks a moment later; the store knows at once.
+async fn an_exclusive_volume_is_given_out_once(database: Database) {
+    let stores = [database.store.clone(), database.again().await];
+    for round in 0..10 {
+        let id = format!("v-{round}");
+        database.store.add_volume(&volume(&id, true)).await.unwrap();
+        let mut makers = JoinSet::new();
+        for number in 0..6 {
+            let (store, record) = (stores[number % 2].clone(), with_volume(&format!("d-{round}-{number}"), &id));
+            makers.spawn(async move {
+                match store.insert(&record, event(&record.id, "")).await {
+                    Ok(()) => Some(record),
+                    Err(Error::Conflict(why)) => (!why.contains("one desk at a time")).then(|| panic!("{why}")),
+                    Err(e) => panic!("{e}"),
+                }
+            });
+        }
+        let made: Vec<_> = makers.join_all().await.into_iter().flatten().collect();
+        assert_eq!(made.len(), 1, "round {round}: {made:?} have one exclusive volume");
+        // Free again when its desk is deleted.
+        let gone = Record { state: State::Deleted, ..made[0].clone() };
+        stores[1].update(&gone, Some(event(&gone.id, "deleted"))).await.unwrap();
+        stores[0].insert(&with_volume(&format!("d-{round}-next"), &id), event("d", "")).await.unwrap();
+    }
+}
+
+async fn a_volume_is_used_or_deleted_but_not_both(database: Database) {
+    let stores = [database.store.clone(), database.again().await];
+    for round in 0..20 {
+        let id = format!("v-{round}");
+        database.store.add_volume(&volume(&id, false)).await.unwrap();
+        let record = with_volume(&format!("d-{round}"), &id);
+        let made = stores[0].insert(&record, event(&record.id, ""));
+        let (made, deleted) = tokio::join!(made, stores[1].remove_volume(&id));
+        assert_ne!(made.is_ok(), deleted.is_ok(), "round {round}: {made:?} {deleted:?}");
+        let there = database.store.volumes().await.unwrap().iter().any(|v| v.id == id);
+        assert_eq!(there, made.is_ok(), "round {round}");
+    }
 }

@@ -1,7 +1,8 @@
 //! What each call promises when nobody interferes.
 
 use super::databases::{Database, on_both};
-use super::{desk, event};
+use super::{desk, event, volume, with_volume};
+use crate::config::Config;
 use crate::error::Error;
 use crate::store::*;
 use hotdesk_api::desk::{Resources, SnapshotState};
@@ -24,6 +25,19 @@ on_both!(
     small_things_come_back,
     alerts_are_noted_once,
     old_things_are_pruned,
+    the_fleet_of_a_store_is_never_forgotten,
+    the_fleet_of_an_older_store_is_taken_over,
+    what_a_newer_version_wrote_is_kept,
+    one_row_that_cannot_be_read_is_one_desk_in_error,
+    what_a_newer_version_added_to_pools_and_budgets_is_passed_over,
+    a_deleted_desk_stays_deleted_if_its_row_cannot_be_read,
+    a_key_whose_row_cannot_be_read_lets_nobody_in,
+    a_store_with_an_odd_row_is_brought_up_to_date,
+    rows_of_a_newer_format_are_refused,
+    events_of_a_project_are_found_by_it,
+    secrets_are_sealed_with_a_key_outside_of_the_store,
+    a_store_without_its_key_says_so,
+    secrets_of_a_newer_version_stay_sealed,
 );
 
 async fn a_desk_comes_back_as_it_was_written(database: Database) {
@@ -274,7 +288,7 @@ async fn small_things_come_back(database: Database) {
         provider: None,
         min: 1,
         max: 3,
-        resources: Resources::default(),
+        resources: Resources::default().into(),
         max_hourly: None,
         cool_down_s: 60,
     };
@@ -411,4 +425,281 @@ async fn old_things_are_pruned(database: Database) {
     assert!(store.desk("d-1").await.unwrap().is_some() && store.desk("d-2").await.unwrap().is_none());
     let keys: Vec<_> = store.keys().await.unwrap().into_iter().map(|k| k.key.id).collect();
     assert_eq!(keys, ["k-2", "k-3"], "a revoked admin key must stay known");
+}
+
+/// A month after the first start a wrong data directory must still be refused.
+async fn the_fleet_of_a_store_is_never_forgotten(database: Database) {
+    let store = &database.store;
+    assert_eq!(store.identity("one").await.unwrap(), "one");
+    store.prune(i64::MAX / 2).await.unwrap();
+    assert_eq!(store.identity("another").await.unwrap(), "one");
+    assert_eq!(database.again().await.identity("another").await.unwrap(), "one");
+}
+
+async fn the_fleet_of_an_older_store_is_taken_over(database: Database) {
+    database
+        .by_hand(
+            "DROP TABLE facts; DELETE FROM _sqlx_migrations WHERE version = 4; \
+             INSERT INTO answers (scope, key, desk, at_ms) VALUES ('hotdesk', 'fleet', 'old', 1);",
+        )
+        .await;
+    let store = database.again().await;
+    assert_eq!(store.identity("another").await.unwrap(), "old");
+    assert_eq!(store.remembered("hotdesk", "fleet").await.unwrap(), None);
+}
+
+/// Two versions over one database: the older one must not throw away what it does not know.
+async fn what_a_newer_version_wrote_is_kept(database: Database) {
+    let store = &database.store;
+    store.insert(&desk("d-1"), event("d-1", "")).await.unwrap();
+    let snapshot = Snapshot {
+        id: "s-1".into(),
+        name: None,
+        project: "default".into(),
+        desk: "d-1".into(),
+        template: "bare".into(),
+        provider: "local".into(),
+        memory: false,
+        size_bytes: 1,
+        created_at: String::new(),
+        state: SnapshotState::Creating,
+        reason: String::new(),
+    };
+    store.put_snapshot(&snapshot).await.unwrap();
+    let newer =
+        |table: &str, before: &str, after: &str| format!("UPDATE {table} SET body = replace(body, '{before}', '{after}');");
+    let all = [
+        newer("desks", r#""active_ms""#, r#""novel":{"a":[1,2]},"active_ms""#),
+        newer("desks", r#""auto_stop_s""#, r#""auto_sleep_s":7,"auto_stop_s""#),
+        newer("desks", r#""cpus""#, r#""gpus":3,"cpus""#),
+        newer("desks", r#""template""#, r#""kernel":"6.1","template""#),
+        newer("snapshots", r#""memory""#, r#""layers":9,"memory""#),
+    ];
+    database.by_hand(&all.concat()).await;
+    let mut record = store.desk("d-1").await.unwrap().unwrap();
+    assert!(!record.unreadable, "{}", record.reason);
+    record.reason = "changed by the older one".into();
+    record.policy.auto_stop_s = 5;
+    store.update(&record, None).await.unwrap();
+    let read = store.desk("d-1").await.unwrap().unwrap();
+    assert_eq!((read.reason.as_str(), read.policy.auto_stop_s), ("changed by the older one", 5));
+    let left = serde_json::to_value(read.unknown.as_deref()).unwrap();
+    let expected = serde_json::json!({
+        "novel": {"a": [1, 2]},
+        "policy": {"auto_sleep_s": 7},
+        "spec": {"kernel": "6.1", "resources": {"gpus": 3}},
+    });
+    assert_eq!(left, expected, "the older version threw away what it does not know");
+    store.put_snapshot(&Snapshot { state: SnapshotState::Ready, ..snapshot.clone() }).await.unwrap();
+    let body = database.text("SELECT body FROM snapshots").await;
+    assert!(body.contains(r#""layers":9"#) && body.contains(r#""ready""#), "{body}");
+}
+
+async fn one_row_that_cannot_be_read_is_one_desk_in_error(database: Database) {
+    let store = &database.store;
+    for id in ["d-1", "d-2", "d-3"] {
+        let record = Record { name: Some(format!("n{id}")), pool: Some("bare".into()), ..desk(id) };
+        store.insert(&record, event(id, "")).await.unwrap();
+    }
+    database
+        .by_hand(
+            "UPDATE desks SET body = '{}' WHERE id = 'd-1'; \
+             UPDATE desks SET body = replace(body, '\"state\":\"running\"', '\"state\":\"levitating\"') WHERE id = 'd-2'; \
+             UPDATE events SET body = 'odd' WHERE number = 2;",
+        )
+        .await;
+    let desks = store.desks().await.unwrap();
+    let shown: Vec<_> = desks.iter().map(|d| (d.id.as_str(), d.state, d.unreadable)).collect();
+    assert_eq!(shown, [("d-1", State::Error, true), ("d-2", State::Error, true), ("d-3", State::Running, false)]);
+    assert_eq!((desks[1].provider.as_str(), desks[1].spec.secret.as_str()), ("local", "secret"), "what can be read is");
+    // Nothing overwrites what nobody understands.
+    for broken in &desks[..2] {
+        let refused = store.update(&Record { reason: "x".into(), ..broken.clone() }, None).await;
+        assert!(matches!(&refused, Err(Error::Conflict(why)) if why.contains("can't be read")), "{refused:?}");
+    }
+    let claimed = store.claim("bare").await.unwrap().map(|d| d.id);
+    assert_eq!(claimed.as_deref(), Some("d-3"), "the others can be used");
+    let numbers: Vec<_> = store.events(0, None, 10).await.unwrap().into_iter().map(|e| e.number).collect();
+    assert_eq!(numbers, [1, 2, 3], "an event that can't be read has its number still");
+}
+
+/// An older version that left them out would empty the pool and spend without a budget.
+async fn what_a_newer_version_added_to_pools_and_budgets_is_passed_over(database: Database) {
+    let by_hand = r#"
+        INSERT INTO pools (template, body) VALUES ('bare', '{"template":"bare","min":1,"max":2,"novel":[1]}'), ('odd', 'odd');
+        INSERT INTO budgets (project, body) VALUES ('a', '{"project":"a","total":5.0,"novel":true}'), ('b', 'odd');
+    "#;
+    database.by_hand(by_hand).await;
+    let pools = database.store.pools().await.unwrap();
+    assert_eq!(pools.iter().map(|p| (p.template.as_str(), p.max)).collect::<Vec<_>>(), [("bare", 2)]);
+    let budgets = database.store.budgets().await.unwrap();
+    assert_eq!(budgets.iter().map(|b| (b.project.as_str(), b.total)).collect::<Vec<_>>(), [("a", Some(5.0))]);
+}
+
+async fn a_deleted_desk_stays_deleted_if_its_row_cannot_be_read(database: Database) {
+    let store = &database.store;
+    store.insert(&desk("d-1"), event("d-1", "")).await.unwrap();
+    store.update(&Record { state: State::Deleted, ..desk("d-1") }, None).await.unwrap();
+    database.by_hand("UPDATE desks SET body = 'odd'").await;
+    let read = store.desk("d-1").await.unwrap().unwrap();
+    assert_eq!((read.state, read.unreadable), (State::Deleted, true), "what is left of it would be kept for ever");
+    assert_eq!(store.desks().await.unwrap(), []);
+}
+
+async fn a_key_whose_row_cannot_be_read_lets_nobody_in(database: Database) {
+    let store = &database.store;
+    store.put_key(&key("k-1")).await.unwrap();
+    store.put_key(&key("k-2")).await.unwrap();
+    let (seen, _) = store.key_changes(0).await.unwrap();
+    database.by_hand("UPDATE keys SET body = '{\"scope\":\"new\"}', change = 9 WHERE id = 'k-1'").await;
+    let (newest, changes) = store.key_changes(seen).await.unwrap();
+    assert_eq!((newest, changes.len()), (9, 1));
+    // Whoever knew it before learns that it is good no more.
+    assert!(changes[0].key.id == "k-1" && changes[0].key.revoked_at.is_some(), "{changes:?}");
+    assert_eq!(changes[0].hash, "hash of k-1");
+    let keys = store.keys().await.unwrap();
+    assert_eq!(keys.iter().map(|k| k.key.revoked_at.is_some()).collect::<Vec<_>>(), [true, false]);
+}
+
+async fn a_store_with_an_odd_row_is_brought_up_to_date(database: Database) {
+    let store = &database.store;
+    store.add_volume(&volume("v-1", true)).await.unwrap();
+    store.insert(&with_volume("d-1", "v-1"), event("d-1", "")).await.unwrap();
+    store.insert(&desk("d-2"), event("d-2", "")).await.unwrap();
+    database
+        .by_hand(
+            "UPDATE desks SET body = 'odd' WHERE id = 'd-2'; DROP TABLE volume_uses; \
+             DELETE FROM _sqlx_migrations WHERE version = 6;",
+        )
+        .await;
+    let store = database.again().await;
+    let refused = store.insert(&with_volume("d-3", "v-1"), event("d-3", "")).await;
+    assert!(matches!(&refused, Err(Error::Conflict(why)) if why.contains("d-1 has it")), "{refused:?}");
+}
+
+async fn rows_of_a_newer_format_are_refused(database: Database) {
+    database.store.ping().await.unwrap();
+    database.store.put_fact(facts::FORMAT, "7", true).await.unwrap();
+    let told = database.store.ping().await.unwrap_err().to_string();
+    assert!(told.contains("newer hotdesk") && told.contains("format 7"), "{told}");
+    let told = database.try_again().await.err().unwrap().to_string();
+    assert!(told.contains("newer hotdesk"), "{told}");
+}
+
+/// A key of a project that did nothing must not make the database read what all others did.
+async fn events_of_a_project_are_found_by_it(database: Database) {
+    let store = &database.store;
+    for number in 0..20 {
+        let project = if number % 10 == 3 { "small" } else { "large" };
+        store.event(Event { project: Some(project.into()), ..event("d-1", "") }).await.unwrap();
+    }
+    store.event(Event { project: None, ..event("d-1", "of nobody") }).await.unwrap();
+    let of = async |after, desk, limit| -> Vec<i64> {
+        store.events_of("small", after, desk, limit).await.unwrap().into_iter().map(|e| e.number).collect()
+    };
+    assert_eq!(of(0, None, 10).await, [4, 14]);
+    assert_eq!(of(4, None, 10).await, [14]);
+    assert_eq!(of(0, Some("d-1"), 1).await, [4]);
+    assert_eq!(of(0, Some("d-2"), 10).await, [0; 0]);
+    // Those that an older version wrote have no project in their column.
+    database
+        .by_hand(
+            "DROP INDEX events_by_project; ALTER TABLE events DROP COLUMN project; \
+             DELETE FROM _sqlx_migrations WHERE version = 5;",
+        )
+        .await;
+    let store = database.again().await;
+    assert_eq!(store.events_of("small", 0, None, 10).await.unwrap().len(), 2);
+}
+
+/// A settings file's view of the store: with the key of its data directory.
+fn settings(data: &std::path::Path, database: &Database) -> Config {
+    Config { data: data.into(), store: database.address(), ..Config::default() }
+}
+
+fn secretive(id: &str) -> Record {
+    let mut record = desk(id);
+    record.spec.env = BTreeMap::from([("API_KEY".into(), "precious-environment".into())]);
+    record.spec.vnc_password = Some("precious-password".into());
+    record.spec.secret = "precious-token".into();
+    record.commands_env = BTreeMap::from([("OTHER".into(), "precious-commands".into())]);
+    record
+}
+
+async fn secrets_are_sealed_with_a_key_outside_of_the_store(database: Database) {
+    let data = tempfile::tempdir().unwrap();
+    // What an older version wrote is in clear, also of a desk that is deleted.
+    database.store.insert(&secretive("d-1"), event("d-1", "")).await.unwrap();
+    database.store.insert(&Record { state: State::Deleted, ..secretive("d-2") }, event("d-2", "")).await.unwrap();
+    database.store.put_note("k", "old", "precious-note", None, true).await.unwrap();
+    database.by_hand("UPDATE facts SET value = '1' WHERE name = 'format'").await;
+    let config = settings(data.path(), &database);
+    let store = open(&config).await.unwrap();
+    store.insert(&Record { pool: Some("bare".into()), ..secretive("d-3") }, event("d-3", "")).await.unwrap();
+    store.put_note("k", "new", "precious-note", None, true).await.unwrap();
+    let rows = [
+        "SELECT body FROM desks WHERE id = 'd-1'",
+        "SELECT body FROM desks WHERE id = 'd-2'",
+        "SELECT body FROM desks WHERE id = 'd-3'",
+        "SELECT body FROM notes WHERE name = 'old'",
+        "SELECT body FROM notes WHERE name = 'new'",
+    ];
+    for statement in rows {
+        let body = database.text(statement).await;
+        assert!(!body.contains("precious") && !body.contains("API_KEY"), "{statement}: {body}");
+    }
+
+    // Whoever has the key reads them.
+    let again = open(&config).await.unwrap();
+    assert_eq!(again.desk("d-1").await.unwrap(), Some(secretive("d-1")));
+    let claimed = again.claim("bare").await.unwrap().unwrap();
+    assert_eq!((claimed.spec, claimed.commands_env), (secretive("d-3").spec, secretive("d-3").commands_env));
+    assert_eq!(again.note("k", "old").await.unwrap().as_deref(), Some("precious-note"));
+    assert_eq!(again.notes("k").await.unwrap().len(), 2);
+    let mut changed = again.desk("d-1").await.unwrap().unwrap();
+    changed.reason = "changed".into();
+    again.update(&changed, None).await.unwrap();
+    assert_eq!(again.desk("d-1").await.unwrap().unwrap().spec, secretive("d-1").spec);
+    assert!(!database.text("SELECT body FROM desks WHERE id = 'd-1'").await.contains("precious"));
+
+    // A row that was moved to another desk is no key to that one.
+    database.by_hand("UPDATE desks SET body = (SELECT body FROM desks WHERE id = 'd-3') WHERE id = 'd-1'").await;
+    let moved = again.desk("d-1").await.unwrap().unwrap();
+    assert!(moved.unreadable && moved.spec.secret.is_empty(), "{moved:?}");
+}
+
+async fn a_store_without_its_key_says_so(database: Database) {
+    let data = tempfile::tempdir().unwrap();
+    let config = settings(data.path(), &database);
+    open(&config).await.unwrap();
+    let (key, away) = (data.path().join("secrets.key"), data.path().join("away.key"));
+    std::fs::rename(&key, &away).unwrap();
+    let told = open(&config).await.err().unwrap().to_string();
+    assert!(told.contains("secrets.key is not there"), "{told}");
+    assert!(!key.exists(), "a new key would open nothing");
+    // Of another fleet.
+    let other = tempfile::tempdir().unwrap();
+    let another = Database::sqlite().await;
+    open(&settings(other.path(), &another)).await.unwrap();
+    std::fs::copy(other.path().join("secrets.key"), &key).unwrap();
+    let told = open(&config).await.err().unwrap().to_string();
+    assert!(told.contains("is the key"), "{told}");
+    let named = Config { secrets_key: Some(away), ..config };
+    open(&named).await.unwrap();
+}
+
+/// Two versions over one store: the older one neither loses nor shows what the newer one sealed.
+async fn secrets_of_a_newer_version_stay_sealed(database: Database) {
+    let data = tempfile::tempdir().unwrap();
+    let config = settings(data.path(), &database);
+    let store = open(&config).await.unwrap();
+    let mut record = secretive("d-1");
+    record.unknown = Some(Arc::new(serde_json::json!({"$sealed": {"passkey": "precious-novelty"}})));
+    store.insert(&record, event("d-1", "")).await.unwrap();
+    let mut read = store.desk("d-1").await.unwrap().unwrap();
+    read.reason = "changed by the older one".into();
+    store.update(&read, None).await.unwrap();
+    assert!(!database.text("SELECT body FROM desks").await.contains("precious"));
+    let kept = store.desk("d-1").await.unwrap().unwrap();
+    assert_eq!(kept.unknown, record.unknown);
 }
