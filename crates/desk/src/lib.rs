@@ -14,11 +14,17 @@
 //!
 //! A dialect translates to the engines below it; it never implements.
 
+// The fuzz targets name the crate, as they do from outside.
+#[cfg(test)]
+extern crate self as hotdesk_desk;
+
 pub mod access;
 pub mod clipboard;
 pub mod config;
 pub mod error;
 pub mod files;
+#[cfg(test)]
+mod fuzz;
 pub mod input;
 pub mod lease;
 pub mod place;

@@ -124,10 +124,9 @@ fn refused(name: &str, why: &str) -> Error {
 /// A hand, from start to end: `listener` is what the desk has opened for it.
 pub async fn serve(listener: UnixListener, display: u16, xauthority: &str, runtime_dir: &Path) -> Result<()> {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
-    let mut env = BTreeMap::from([
-        ("HOTDESK_DESK_SOCKET".to_owned(), runtime_dir.join(crate::server::PROGRAMS_SOCKET).display().to_string()),
-        ("HOTDESK_DESK_DISPLAY".to_owned(), format!(":{display}")),
-    ]);
+    // The session's directory is another user's; programs that stand in for others find the desk by this.
+    let socket = runtime_dir.join(crate::server::PROGRAMS_SOCKET).display().to_string();
+    let mut env = BTreeMap::from([("HOTDESK_DESK_SOCKET".to_owned(), socket)]);
     if !xauthority.is_empty() {
         env.insert("XAUTHORITY".into(), xauthority.into());
     }

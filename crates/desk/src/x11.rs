@@ -103,11 +103,10 @@ impl<T: AsRef<Client> + Send + 'static> Line<T> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::place::Place;
+    use crate::place::{Place, numbers};
     use std::io::Read;
     use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
-    use std::sync::atomic::{AtomicU16, Ordering};
     use x11rb::protocol::xproto::{ClientMessageEvent, CreateWindowAux, EventMask, WindowClass};
 
     /// What comes on a busy machine comes within this time.
@@ -118,15 +117,16 @@ pub(crate) mod tests {
         pub(crate) place: Arc<Place>,
         children: Vec<Child>,
         _home: tempfile::TempDir,
+        _number: numbers::Reservation,
     }
 
     impl TestDisplay {
         pub(crate) fn bare() -> Self {
             let home = tempfile::tempdir().unwrap();
-            let number = free_number();
-            let server = start_server(number);
-            let place = place(number, home.path().to_owned());
-            Self { place: Arc::new(place), children: vec![server], _home: home }
+            let reserved = numbers::reserve_for_test();
+            let server = start_server(reserved.number);
+            let place = place(reserved.number, home.path().to_owned());
+            Self { place: Arc::new(place), children: vec![server], _home: home, _number: reserved }
         }
 
         pub(crate) fn managed() -> Self {
@@ -206,18 +206,6 @@ pub(crate) mod tests {
     fn end(mut child: Child) {
         let _ = child.kill();
         let _ = child.wait();
-    }
-
-    /// A number of this test alone, so that a display that was killed is not somebody else's meanwhile.
-    fn free_number() -> u16 {
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        let first = 2000 + (std::process::id() % 500) as u16 * 100;
-        loop {
-            let number = first + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
-            if !std::path::Path::new(&format!("/tmp/.X11-unix/X{number}")).exists() {
-                return number;
-            }
-        }
     }
 
     /// Xvfb says its number when it is ready.

@@ -8,5 +8,5 @@ mod socket;
 
 pub use address::{Address, NoAddress};
 pub use paced::{Fate, paced};
-pub use patient::{Patient, refuse};
+pub use patient::{Brake, Break, Patient, refuse};
 pub use socket::bind_unix;

@@ -3,27 +3,67 @@
 use hotdesk_api::Problem;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
 /// How long somebody may take to hear that there is no room for him.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// What can be ended so that the other side sees that it broke, and does not take it for an end.
+pub trait Break {
+    /// Nothing where no such thing is known.
+    fn break_off(&self) {}
+}
+
+impl Break for TcpStream {
+    fn break_off(&self) {
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Break for UnixStream {}
+
+/// Breaks a stream off when it is dropped, once it is pulled.
+#[derive(Debug, Clone, Default)]
+pub struct Brake(Arc<AtomicBool>);
+
+impl Brake {
+    pub fn pull(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A stream whose writes fail when the other side reads nothing for a time.
-pub struct Patient<S> {
+pub struct Patient<S: Break> {
     stream: S,
+    brake: Brake,
     time: Duration,
     stuck: Option<Pin<Box<Sleep>>>,
     /// Kept here because a WebSocket's stream lives on when its HTTP connection is over.
     _place: Option<OwnedSemaphorePermit>,
 }
 
-impl<S> Patient<S> {
+impl<S: Break> Drop for Patient<S> {
+    fn drop(&mut self) {
+        if self.brake.0.load(Ordering::Relaxed) {
+            self.stream.break_off();
+        }
+    }
+}
+
+impl<S: Break> Patient<S> {
     pub fn new(stream: S, time: Duration, place: Option<OwnedSemaphorePermit>) -> Self {
-        Self { stream, time, stuck: None, _place: place }
+        Self { stream, brake: Brake::default(), time, stuck: None, _place: place }
+    }
+
+    pub fn brake(&self) -> Brake {
+        self.brake.clone()
     }
 
     fn watch<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -38,13 +78,13 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Break + Unpin> AsyncRead for Patient<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Break + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch(result, cx)
@@ -95,6 +135,24 @@ pub async fn refuse<S: AsyncWrite + Unpin>(mut stream: S, who: &str) {
 mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    impl Break for tokio::io::DuplexStream {}
+
+    #[tokio::test]
+    async fn a_break_is_no_end() {
+        for broken in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut there = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let here = Patient::new(listener.accept().await.unwrap().0, Duration::from_secs(60), None);
+            if broken {
+                here.brake().pull();
+            }
+            drop(here);
+            let heard = there.read(&mut [0; 8]).await.map_err(|e| e.kind());
+            assert_eq!(heard, if broken { Err(io::ErrorKind::ConnectionReset) } else { Ok(0) });
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_given_up() {

@@ -3,7 +3,7 @@
 use super::{blocking, write};
 use crate::error::{Error, Result};
 use hotdesk_api::file::{FoundLine, FoundLines, FoundNames, Replaced, ReplacedFile};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// How many hits one answer holds.
@@ -12,6 +12,8 @@ const MOST_HITS: usize = 10_000;
 const MOST_FILES: usize = 1_000_000;
 /// Of a line that is shown.
 const LONGEST_LINE: usize = 4096;
+/// Of a line that is looked at: the rest of it is read and left out, so that one without end takes no memory.
+const LONGEST_READ: u64 = 1 << 20;
 /// A file with a zero byte in its beginning is no text.
 const BEGINNING: usize = 8 << 10;
 /// The largest file in which text is replaced, which is done in memory.
@@ -45,8 +47,11 @@ fn search_file(path: &Path, text: &[u8], lines: &mut Vec<FoundLine>) -> std::io:
     let mut number = 0;
     while lines.len() < MOST_HITS {
         line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
+        if (&mut reader).take(LONGEST_READ).read_until(b'\n', &mut line)? == 0 {
             break;
+        }
+        if !line.ends_with(b"\n") {
+            reader.skip_until(b'\n')?;
         }
         number += 1;
         if line.windows(text.len()).any(|window| window == text) {
@@ -214,6 +219,18 @@ mod tests {
         }
         assert!(fit("[", "[") && fit("[]]", "]"));
         assert!(!fit(&"*a".repeat(30), &"a".repeat(29)), "no time is lost on many stars");
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_takes_no_memory() {
+        let home = tempfile::tempdir().unwrap();
+        let long = "x".repeat(3 << 20);
+        std::fs::write(home.path().join("a"), format!("needle{long}needle\nsecond needle\n")).unwrap();
+        let found = find_text(home.path().to_owned(), "needle".into()).await.unwrap();
+        let lines: Vec<_> = found.lines.iter().map(|l| (l.line, l.text.len())).collect();
+        assert_eq!(lines, [(1, LONGEST_LINE), (2, 13)], "one hit per line, and lines are counted as they are");
+        let found = find_text(home.path().to_owned(), "xneedle".into()).await.unwrap();
+        assert_eq!(found.lines.len(), 0, "what is beyond the limit is not looked at");
     }
 
     #[tokio::test]

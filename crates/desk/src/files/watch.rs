@@ -33,8 +33,8 @@ pub struct Watch {
     _place: SemaphorePermit<'static>,
 }
 
-/// Watches a file or a directory, with all below it if wanted.
-pub async fn watch(path: PathBuf, recursive: bool) -> Result<Watch> {
+/// Watches a file or a directory, with all below it if wanted. Content is told when its writer is done, or at each write.
+pub async fn watch(path: PathBuf, recursive: bool, every_write: bool) -> Result<Watch> {
     let place = PLACES.try_acquire().map_err(|_| Error::TooMany { what: "watches", limit: WATCH_LIMIT })?;
     blocking(move || {
         let (sender, events) = mpsc::channel(QUEUE);
@@ -42,7 +42,7 @@ pub async fn watch(path: PathBuf, recursive: bool) -> Result<Watch> {
         let told = lost.clone();
         let handler = move |event: notify::Result<notify::Event>| {
             let Ok(event) = event else { return };
-            if event.need_rescan() || (wanted(&event.kind) && sender.try_send(event).is_err()) {
+            if event.need_rescan() || (wanted(&event.kind, every_write) && sender.try_send(event).is_err()) {
                 told.store(true, Ordering::Relaxed);
             }
         };
@@ -116,12 +116,12 @@ impl Watch {
     }
 }
 
-/// Content is told when the writer is done with it, not for each of its writes.
-fn wanted(kind: &EventKind) -> bool {
+fn wanted(kind: &EventKind, every_write: bool) -> bool {
     match kind {
         EventKind::Create(_) | EventKind::Remove(_) => true,
+        EventKind::Modify(ModifyKind::Data(_)) => every_write,
         EventKind::Modify(kind) => matches!(kind, ModifyKind::Name(_) | ModifyKind::Metadata(_)),
-        EventKind::Access(kind) => matches!(kind, AccessKind::Close(AccessMode::Write)),
+        EventKind::Access(kind) => !every_write && matches!(kind, AccessKind::Close(AccessMode::Write)),
         EventKind::Any | EventKind::Other => false,
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         let path = |name: &str| text(&at(name));
         std::fs::create_dir(at("sub")).unwrap();
         let other = tempfile::tempdir().unwrap();
-        let mut watch = watch(root.clone(), true).await.unwrap();
+        let mut watch = watch(root.clone(), true, false).await.unwrap();
         assert_eq!(watch.next().await, WatchEvent::Watching { path: text(&root) });
         std::fs::write(at("sub/a"), "x").unwrap();
         assert_eq!(watch.next().await, WatchEvent::Created { path: path("sub/a") });
@@ -186,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_is_too_slow_is_told_so() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = watch(dir.path().to_owned(), false).await.unwrap();
+        let mut watch = watch(dir.path().to_owned(), false, false).await.unwrap();
         watch.next().await;
         for n in 0..QUEUE {
             std::fs::write(dir.path().join(n.to_string()), "x").unwrap();
@@ -203,6 +203,6 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_there_cannot_be_watched() {
-        assert!(matches!(watch("/no/such".into(), true).await.err(), Some(Error::NotFound(_))));
+        assert!(matches!(watch("/no/such".into(), true, false).await.err(), Some(Error::NotFound(_))));
     }
 }

@@ -7,6 +7,7 @@ use crate::x11::{Client, next_event};
 use hotdesk_api::action::{Button, Easing};
 use hotdesk_api::window::WaitForWindow;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use x11rb::connection::Connection;
 use x11rb::protocol::Event;
@@ -182,16 +183,14 @@ async fn releasing_stops_lists_and_leaves_nothing_down() {
         async move { input.perform(list).await }
     });
     while !matches!(witness.next(), Event::ButtonPress(e) if e.detail == 1) {}
-    let waiting = tokio::spawn({
-        let input = input.clone();
-        async move { input.perform(actions(r#"[{"do":"click"}]"#)).await }
-    });
     // The second list must be in the queue before everything is stopped.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut waiting = Box::pin(input.perform(actions(r#"[{"do":"click"}]"#)));
+    let queued = std::future::poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await;
+    assert!(queued);
     input.release_all().await.unwrap();
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(&error, Error::Conflict(why) if why.starts_with("2 of 3")), "{error}");
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Conflict(_))));
+    assert!(matches!(waiting.await, Err(Error::Conflict(_))));
     let client = Client::connect(&display.place.display).unwrap();
     assert_eq!(client.connection.query_keymap().unwrap().reply().unwrap().keys, [0; 32]);
     let releases: Vec<_> = witness.seen().into_iter().filter(|event| event.starts_with('-')).collect();
@@ -205,11 +204,13 @@ async fn a_dead_display_is_told_and_a_new_one_is_used() {
     let click = || actions(r#"[{"do":"click"}]"#);
     input.perform(click()).await.unwrap();
     drop(input.hands().unwrap());
+    let witness = Witness::new(&display);
     let running = tokio::spawn({
         let input = input.clone();
-        async move { input.perform(actions(r#"[{"do":"click"},{"do":"wait","ms":500},{"do":"click"}]"#)).await }
+        async move { input.perform(actions(r#"[{"do":"click"},{"do":"wait","ms":3000},{"do":"click"}]"#)).await }
     });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    while !matches!(witness.next(), Event::ButtonRelease(_)) {}
+    drop(witness);
     display.kill();
     // One click was made, so the client must not think that it can send the list again.
     let error = running.await.unwrap().unwrap_err();

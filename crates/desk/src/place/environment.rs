@@ -95,9 +95,6 @@ pub(crate) fn environment(own: impl Iterator<Item = (String, String)>, with: &In
     set("GNOME_ACCESSIBILITY", "1");
     if with.own_session {
         set("XDG_SESSION_TYPE", "x11");
-        // How programs that stand in for others find the desk, whatever display they were told.
-        set("HOTDESK_DESK_SOCKET", &format!("{}/{}", with.runtime_dir, crate::server::PROGRAMS_SOCKET));
-        set("HOTDESK_DESK_DISPLAY", with.display);
     }
     match with.xauthority {
         Some(path) => set("XAUTHORITY", path),

@@ -1,7 +1,8 @@
 //! Numbers of displays: which are taken, by whom, and what dead servers left behind.
 
+use nix::unistd::geteuid;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,20 @@ pub fn reserve(number: u16) -> Option<Reservation> {
 
 /// Reserves the first number from [`FIRST`] on that neither a desk nor an X server has.
 pub fn reserve_free() -> Option<Reservation> {
-    (FIRST..FIRST + TRIES).filter(|number| !taken(*number)).find_map(reserve)
+    (FIRST..FIRST + TRIES).filter(|number| !taken(*number) && !blocked(*number, geteuid().as_raw())).find_map(reserve)
+}
+
+/// Whether another user's dead server left something there: its folders let only its owner, or root, remove it.
+fn blocked(number: u16, user: u32) -> bool {
+    let others = |path: PathBuf| std::fs::symlink_metadata(path).is_ok_and(|file| file.uid() != user);
+    user != 0 && [lock(number), socket(number)].into_iter().any(others)
+}
+
+/// A number for a display that a test starts itself: no other test gets it while this lives, and no desk looks for one there. So who
+/// kills its server finds nobody else in its place.
+#[cfg(test)]
+pub(crate) fn reserve_for_test() -> Reservation {
+    (10_000..40_000).filter(|number| !taken(*number)).find_map(reserve).expect("a machine has fewer displays")
 }
 
 /// Whether an X server has this number.
@@ -115,9 +129,19 @@ mod tests {
     }
 
     #[test]
+    fn what_another_user_left_can_not_be_taken() {
+        let reserved = reserve_for_test();
+        let (own, file) = (geteuid().as_raw(), lock(reserved.number));
+        assert!(!blocked(reserved.number, own + 1));
+        std::fs::write(&file, "").unwrap();
+        assert!(blocked(reserved.number, own + 1) && !blocked(reserved.number, own));
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
     fn a_lock_of_the_dead_does_not_count() {
-        // Far from every number that is in use anywhere.
-        let number = 48_211;
+        let reserved = reserve_for_test();
+        let number = reserved.number;
         let path = lock(number);
         std::fs::write(&path, format!("{:>10}\n", std::process::id())).unwrap();
         assert!(taken(number));

@@ -6,7 +6,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const VARIABLE: &str = "HOTDESK_JOB";
+const VARIABLE: &str = "DESK_JOB";
 
 /// One mark. Cheap to clone.
 #[derive(Debug, Clone)]

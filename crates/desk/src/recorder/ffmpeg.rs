@@ -19,7 +19,7 @@ use x11rb::connection::Connection;
 use x11rb::protocol::xproto::ConnectionExt;
 
 /// The first frame is there after a quarter of a second; a machine under load needs longer.
-const FIRST_FRAME_LIMIT: Duration = Duration::from_secs(10);
+const FIRST_FRAME_LIMIT: Duration = Duration::from_secs(45);
 /// By the contract: who does not end within this time is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// Copying a film into its final form runs at the speed of the disk.

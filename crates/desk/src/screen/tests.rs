@@ -199,7 +199,7 @@ fn jpeg_size(bytes: &[u8]) -> Size {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_is_an_error_until_it_is_back() {
     let mut server = Server::start(&[]);
-    let (screen, number) = (server.screen(), server.number);
+    let (screen, reserved) = (server.screen(), server.reserved.clone());
     let before = screen.shot(of(Cursor::Hidden)).await.expect("a picture");
     let seen = screen.frame().await.expect("a frame").seen;
     let waiting = tokio::spawn({
@@ -215,7 +215,7 @@ async fn a_killed_server_is_an_error_until_it_is_back() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     drop(server);
 
-    let server = Server::start_on(number, &[]);
+    let server = Server::start_on(reserved, &[]);
     assert_eq!(screen.size().await.expect("it is back"), SIZE);
     let after = screen.shot(of(Cursor::Hidden)).await.expect("it is back");
     assert_eq!(decode(&after.bytes).1, server.painter().look());

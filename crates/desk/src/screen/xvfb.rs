@@ -1,12 +1,11 @@
 //! For tests: an X server of their own, and a client that draws on it.
 
 use super::{PIXEL, Screen};
-use crate::place::{Display, Place};
+use crate::place::{Display, Place, numbers};
 use hotdesk_api::action::Size;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt, CreateGCAux, ImageFormat, Rectangle, SubwindowMode};
 use x11rb::rust_connection::RustConnection;
@@ -18,30 +17,29 @@ pub(crate) const SIZE: Size = Size { width: 320, height: 240 };
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) number: u16,
+    pub(crate) reserved: Arc<numbers::Reservation>,
     /// Held open: the server ends when it can't write to it.
-    _numbers: BufReader<ChildStdout>,
+    _said: BufReader<ChildStdout>,
 }
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        // Numbers that nobody else takes, neither another process of tests nor a server that looks for a free one: a test that kills
-        // its server must find nobody else in its place.
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        let number = 1_000 + (std::process::id() % 187) as u16 * 48 + NEXT.fetch_add(1, Ordering::Relaxed) % 48;
-        Self::start_on(number, arguments)
+        Self::start_on(Arc::new(numbers::reserve_for_test()), arguments)
     }
 
-    pub(crate) fn start_on(number: u16, arguments: &[&str]) -> Self {
+    /// A server in the place of another one.
+    pub(crate) fn start_on(reserved: Arc<numbers::Reservation>, arguments: &[&str]) -> Self {
+        let number = reserved.number;
         let mut command = Command::new("Xvfb");
         command.arg(format!(":{number}")).args(["-displayfd", "1", "-noreset", "-nolisten", "tcp", "-screen", "0"]);
         command.arg(format!("{}x{}x24", SIZE.width, SIZE.height)).args(arguments);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("these tests need Xvfb (Debian: apt install xvfb)");
-        let mut numbers = BufReader::new(child.stdout.take().expect("piped"));
+        let mut said = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
-        numbers.read_line(&mut line).expect("readable");
+        said.read_line(&mut line).expect("readable");
         assert_eq!(line.trim(), number.to_string(), "Xvfb tells its display number when it is ready");
-        Self { child, number, _numbers: numbers }
+        Self { child, number, reserved, _said: said }
     }
 
     pub(crate) fn screen(&self) -> Screen {

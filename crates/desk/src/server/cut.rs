@@ -43,6 +43,8 @@ pub(super) struct Cuttable<S: 'static> {
     crowd: Crowd,
 }
 
+impl<S> hotdesk_serve::Break for Cuttable<S> {}
+
 struct End<S> {
     stream: Option<S>,
     reader: Option<Waker>,

@@ -4,10 +4,12 @@
 //! |-------------|------------------------------|-----------------------------------------------|
 //! | Unix socket | if one is set                | can't reach it                                |
 //! | the desk's  | none: only its own programs  | can't reach it                                |
-//! | own socket  | can open it                  |                                               |
+//! | own socket  | can open it; not for keepers |                                               |
 //! | loopback    | if one is set                | only pages of the desk itself                 |
 //! | network     | always; made if none is set  | any page that knows the token                 |
 //! | `--open`    | none                         | any                                           |
+//!
+//! What is for whoever keeps the desk (`/v1/freeze`, `/v1/thaw`) is never for the desk's own programs: they could lock the keeper out.
 //!
 //! On loopback a web page is the danger: every page that a browser on this machine shows can send
 //! requests here. So a request that says it comes from another site is refused, and so is one whose
@@ -26,6 +28,9 @@ use axum::response::{IntoResponse, Response};
 use std::io::IsTerminal;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Requests of whoever keeps the desk.
+const KEEPERS: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
 
 /// The name of the token's file in the desk's runtime directory.
 pub const TOKEN_FILE: &str = "hotdesk-token";
@@ -81,10 +86,13 @@ impl Guard {
     }
 
     fn allows(&self, request: &Request) -> Result<()> {
+        let reach = request.extensions().get().copied().unwrap_or(self.reach);
+        if reach == Reach::Desk && KEEPERS.contains(&request.uri().path()) {
+            return Err(Error::Denied("this is for whoever keeps the desk, not for its own programs".into()));
+        }
         if self.open {
             return Ok(());
         }
-        let reach = request.extensions().get().copied().unwrap_or(self.reach);
         if reach == Reach::Desk {
             return Ok(());
         }
@@ -293,6 +301,22 @@ mod tests {
                 assert_eq!(got, status, "{reach:?} {path} {headers:?}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn programs_of_the_desk_are_not_its_keeper() {
+        for path in KEEPERS {
+            for token in [None, Some("secret")] {
+                for open in [false, true] {
+                    let guard = Guard { open, ..guard(Reach::Desk, token) };
+                    let (status, said) = ask(guard, "POST", path, &[("authorization", "Bearer secret")]).await;
+                    assert_eq!(status, 403, "{path}: {said}");
+                }
+            }
+            let (status, _) = ask(guard(Reach::File, Some("secret")), "POST", path, &[("authorization", "Bearer secret")]).await;
+            assert_eq!(status, 200);
+        }
+        assert_eq!(ask(guard(Reach::Desk, Some("secret")), "GET", "/v1/windows", &[]).await.0, 200);
     }
 
     #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_display_that_is_down_is_told_before_anything_happens() {
 async fn a_display_that_dies_midway_is_an_exception() {
     let mut display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
-    let code = "import pyautogui, time\nprint('one')\npyautogui.moveTo(5, 6)\ntime.sleep(1)\npyautogui.moveTo(7, 8)";
+    let code = "import pyautogui, time\nprint('one')\npyautogui.moveTo(5, 6)\ntime.sleep(3)\npyautogui.moveTo(7, 8)";
     let program = understand(code).expect("understood");
     let running = tokio::spawn({
         let (input, place) = (input.clone(), display.place.clone());
@@ -99,11 +99,16 @@ async fn the_time_limit_ends_it() {
 async fn it_goes_on_when_nobody_waits_for_it() {
     let display = TestDisplay::bare();
     let input = Input::new(display.place.clone());
-    let code =
-        "import pyautogui\npyautogui.FAILSAFE = False\npyautogui.moveTo(5, 6)\npyautogui.sleep(0.2)\npyautogui.moveTo(7, 8)";
-    let given_up = tokio::time::timeout(Duration::from_millis(50), run(&display, &input, code, LIMIT)).await;
-    drop(given_up);
+    let code = "import pyautogui\npyautogui.FAILSAFE = False\npyautogui.moveTo(5, 6)\npyautogui.sleep(2)\npyautogui.moveTo(7, 8)";
     let hands = input.hands().expect("a display");
+    tokio::select! {
+        _ = run(&display, &input, code, LIMIT) => panic!("it has not begun when it is over"),
+        () = async {
+            while hands.pointer().expect("a pointer") != (5, 6) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        } => {}
+    }
     let deadline = Instant::now() + LIMIT;
     while hands.pointer().expect("a pointer") != (7, 8) {
         assert!(Instant::now() < deadline, "it stopped");

@@ -184,7 +184,7 @@ async fn unpack_files(State(desk): State<Desk>, Query(query): Query<FilePath>, b
     responses((status = 200, description = "Events.", content_type = "text/event-stream", body = WatchEvent))
 )]
 async fn watch_files(State(desk): State<Desk>, Query(query): Query<WatchFiles>) -> Result<Response> {
-    let watch = watch::watch(files::resolve(&desk.place, &query.path)?, query.recursive).await?;
+    let watch = watch::watch(files::resolve(&desk.place, &query.path)?, query.recursive, query.every_write).await?;
     let events = stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
         let event = watch.next().await;

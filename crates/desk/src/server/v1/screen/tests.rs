@@ -149,7 +149,7 @@ async fn what_is_known_and_the_size() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_changes() {
     let mut server = Server::start(&[]);
-    let (screen, painter, number) = (server.screen(), server.painter(), server.number);
+    let (screen, painter, reserved) = (server.screen(), server.painter(), server.reserved.clone());
     painter.fill(0, 0, 0, 320, 240);
     let (router, _) = router_of::<Screen>().with_state(screen).split_for_parts();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -173,7 +173,7 @@ async fn a_stream_of_changes() {
     let Some(Ok(Message::Text(text))) = stream.next().await else { panic!("a text message") };
     assert!(matches!(serde_json::from_str(&text), Ok(ScreenEvent::Down { .. })), "{text}");
     drop(server);
-    let server = Server::start_on(number, &[]);
+    let server = Server::start_on(reserved, &[]);
     server.painter().fill(0x00ff00, 0, 0, 320, 240);
     while change(&mut stream).await.1.iter().all(|(_, rgb)| rgb[..3] != [0, 255, 0]) {}
     stream.send(Message::Close(None)).await.expect("open");
