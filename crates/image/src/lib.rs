@@ -18,10 +18,16 @@
 //! Every built tree has the user of the template with a home, the programs' settings, and the desk's own settings in
 //! [`DESK_SETTINGS`]: whoever starts a desk on it passes `--config` with that path.
 
+// The fuzz targets name the crate, as they do from outside.
+#[cfg(test)]
+extern crate self as hotdesk_image;
+
 mod builder;
 mod digest;
 pub mod disk;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod golden;
 mod library;
 pub mod oci;

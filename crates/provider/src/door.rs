@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -203,22 +203,33 @@ impl Address {
 /// Connects to a socket of a desk, and to nothing else: where a desk may write its directory, it could have put a link
 /// to a socket of the host there. This way a path may also be longer than a system's address.
 async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
-    use rustix::fs::{FileType, Mode, OFlags};
-    let open = || rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let is_saved = || std::fs::symlink_metadata(path.with_file_name(OWN_NAME)).is_ok();
     let end = Instant::now() + SAVING;
     let socket = loop {
-        match open() {
+        match open_socket(path) {
             // While a desk is saved with its memory, its socket has lost this name and kept its own.
-            Err(rustix::io::Errno::NOENT) if path.with_file_name(OWN_NAME).exists() && Instant::now() < end => {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && is_saved() && Instant::now() < end => {
                 tokio::time::sleep(LOOK).await;
             }
             socket => break socket?,
         }
     };
+    UnixStream::connect(by_number(&socket)).await
+}
+
+/// A socket by its path, never by way of a link, and nothing but a socket.
+pub(crate) fn open_socket(path: &Path) -> io::Result<OwnedFd> {
+    use rustix::fs::{FileType, Mode, OFlags};
+    let socket = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
         return Err(io::Error::other(format!("{} is not a socket", path.display())));
     }
-    UnixStream::connect(Path::new("/proc/self/fd").join(socket.as_raw_fd().to_string())).await
+    Ok(socket)
+}
+
+/// A path to what a descriptor of ours is open on.
+pub(crate) fn by_number(file: &OwnedFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
 /// A connection to a desk.

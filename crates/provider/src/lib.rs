@@ -4,6 +4,7 @@
 //! should be, [`Provider::list`] what is. Every call can be repeated with the same id and has the effect of
 //! one call, because the fleet may die between a call and the note that it was made.
 
+pub mod closed;
 pub mod cloud;
 pub mod daytona;
 pub mod docker;
@@ -68,6 +69,14 @@ pub struct DeskSpec {
     pub secret: String,
     #[serde(default)]
     pub volumes: Vec<VolumePlace>,
+}
+
+impl DeskSpec {
+    /// Labels that others may see. Those of a dialect have a colon in their names and hold what clients mean to be secret, such as
+    /// environments: they stay with the fleet.
+    pub(crate) fn public_labels(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.labels.iter().filter(|(name, _)| !name.contains(':'))
+    }
 }
 
 /// A volume and where it goes. The fleet has checked that places are sane and do not meet.

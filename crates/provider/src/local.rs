@@ -17,7 +17,7 @@ pub(crate) mod directory;
 pub(crate) mod disk;
 mod ending;
 mod helper;
-mod ids;
+pub(crate) mod ids;
 mod layers;
 pub(crate) mod lock;
 pub(crate) mod network;
@@ -36,7 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Settings of this provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Most processes and threads of a desk. A browser with many tabs has some hundreds.
@@ -50,11 +50,21 @@ pub struct Config {
     pub disk_images: bool,
     /// Owners are shifted by the mount, where the kernel can; else template and layers are copied with shifted owners.
     pub mapped_mounts: bool,
+    /// Private networks that desks may reach, such as `10.20.0.0/16`; by default none. Addresses of this machine, link-local
+    /// ones and those of clouds' credentials stay closed.
+    pub allow_private: Vec<crate::closed::Cidr>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_processes: 1024, nested_namespaces: false, debuggers: false, disk_images: true, mapped_mounts: true }
+        Self {
+            max_processes: 1024,
+            nested_namespaces: false,
+            debuggers: false,
+            disk_images: true,
+            mapped_mounts: true,
+            allow_private: Vec::new(),
+        }
     }
 }
 
@@ -70,8 +80,8 @@ struct Inner {
     directory: Directory,
     ability: check::Ability,
     locks: lock::Locks,
-    /// Held while it is decided which layers are in use.
-    layers: tokio::sync::Mutex<()>,
+    /// Held by whoever names layers, for writing by whoever removes those that nobody names.
+    layers: tokio::sync::RwLock<()>,
     /// What saves running programs, or why there is nothing.
     criu: tokio::sync::OnceCell<std::result::Result<criu::Criu, String>>,
 }
@@ -84,7 +94,7 @@ impl Local {
         directory.sweep();
         context.uses_images();
         let locks = lock::Locks::default();
-        let layers = tokio::sync::Mutex::default();
+        let layers = tokio::sync::RwLock::default();
         let inner = Inner { context, config, directory, ability, locks, layers, criu: tokio::sync::OnceCell::new() };
         inner.sweep();
         Ok(Self { inner: Arc::new(inner) })

@@ -24,6 +24,7 @@ mod filter;
 mod front;
 pub mod guest;
 mod health;
+mod jail;
 pub mod keeper;
 pub mod machine;
 mod overlay;
@@ -32,7 +33,9 @@ mod qmp;
 mod save;
 mod screen;
 mod seed;
+mod spawner;
 mod vm;
+mod wire;
 
 use crate::local::cgroup::Trees;
 use crate::local::check_name;
@@ -51,6 +54,8 @@ use std::sync::Arc;
 /// This provider's name.
 pub(crate) const NAME: &str = "qemu";
 const PROGRAM: &str = "qemu-system-x86_64";
+/// A picture of a machine's screen, as PNG.
+const LARGEST_PICTURE: u64 = 64 << 20;
 /// What brings it.
 pub const INSTALL: &str = "apt-get install -y --no-install-recommends qemu-system-x86 qemu-utils";
 
@@ -66,13 +71,16 @@ pub struct Config {
     pub accel: accel::Choice,
     /// QEMU itself. None: `qemu-system-x86_64` in the search path.
     pub program: Option<PathBuf>,
+    /// Private networks that guests may reach, such as `10.1.0.0/16`. Services that hand out a cloud's credentials stay closed.
+    pub allow_private: Vec<crate::closed::Cidr>,
     /// A firmware for disks that a BIOS can't start, such as /usr/share/ovmf/OVMF.fd.
     pub firmware: Option<PathBuf>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { disks: BTreeMap::new(), memory_snapshots: true, accel: accel::Choice::Auto, program: None, firmware: None }
+        let accel = accel::Choice::Auto;
+        Self { disks: BTreeMap::new(), memory_snapshots: true, accel, program: None, allow_private: Vec::new(), firmware: None }
     }
 }
 
@@ -124,7 +132,7 @@ impl Qemu {
         let desk = self.inner.place.desk(id);
         let to = desk.run().join(format!("asked-{:08x}.png", rand::random::<u32>()));
         control::ask(&desk.run(), &control::Request::Screenshot { to: to.clone() }).await?;
-        let picture = std::fs::read(&to).map_err(|e| Error::Failed(format!("the picture can't be read: {e}")));
+        let picture = jail::read(&to, LARGEST_PICTURE).map_err(|e| Error::Failed(format!("the picture can't be read: {e}")));
         let _ = std::fs::remove_file(to);
         picture
     }

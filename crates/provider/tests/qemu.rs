@@ -81,6 +81,44 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Keeper and QEMU of a desk: nobody on this machine if we are root, and heard by nobody on it.
+    fn is_shut_in(&self, desk: &str) {
+        let (name, plan) = (format!("guest=hotdesk-{}-{desk}", self.fleet), format!("{desk}/plan.json"));
+        let pids: Vec<String> = std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter(|entry| {
+                let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                let words = String::from_utf8_lossy(&words).into_owned();
+                words.split('\0').any(|word| word == name)
+                    || (words.contains(self.folder.path().to_str().unwrap()) && words.contains(&plan))
+            })
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        assert_eq!(pids.len(), 2, "a keeper and a QEMU: {pids:?}");
+        let mut sockets = Vec::new();
+        for pid in &pids {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+            if rustix::process::geteuid().is_root() {
+                assert!(line("Uid:").split_whitespace().all(|uid| uid.parse::<u32>().unwrap() > 524_288), "{}", line("Uid:"));
+                assert_eq!((line("NoNewPrivs:").as_str(), line("CapEff:").as_str()), ("1", "0000000000000000"));
+                let seen = |path: &str| std::path::Path::new(&format!("/proc/{pid}/root/{path}")).exists();
+                assert!(!seen("etc/shadow") && !seen("root") && !seen("home"), "it sees this machine's files");
+            }
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+            sockets.extend(open.filter_map(|entry| std::fs::read_link(entry.path()).ok()?.into_os_string().into_string().ok()));
+        }
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            for line in std::fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+                let words: Vec<_> = line.split_whitespace().collect();
+                assert!(words[3] != "0A" || !sockets.contains(&format!("socket:[{}]", words[9])), "it listens: {line}");
+            }
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         // Whatever a failed test left, by its own directory.
@@ -175,6 +213,8 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     assert_eq!(one.sh("id -u; cat /sys/class/dmi/id/sys_vendor").await, "1000\nQEMU");
     one.sh("echo one > /home/user/who; (setsid sleep 4711 > /dev/null 2>&1 &)").await;
 
+    place.is_shut_in("d-one");
+
     // The same call again finds the desk that runs.
     assert_eq!(Desk::new(&spec, &place.qemu.create(&spec, &progress).await.unwrap()).door, one.door);
 
@@ -193,6 +233,7 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     two.picture().await;
     eprintln!("boot to first picture {} ms, copy to first picture {} ms", booted.as_millis(), begun.elapsed().as_millis());
     let three = place.create(&copy("d-three")).await;
+    place.is_shut_in("d-three");
     for (desk, name) in [(&two, "two"), (&three, "three")] {
         assert_eq!(desk.sh("cat /home/user/who; pgrep -x sleep -a").await.lines().next(), Some("one"), "{name}");
         assert!(desk.sh("pgrep -af 'sleep 4711'").await.contains("4711"), "its programs go on in {name}");
@@ -240,6 +281,21 @@ async fn one_boots_and_its_copies_go_their_own_ways() {
     again.stop("d-three").await.unwrap();
     let archive = place.folder.path().join("archive.tar");
     std::fs::write(&archive, "").unwrap();
+    // Whoever broke out of a machine could write the name of any file into its disk; root does not read that file.
+    let folder = std::fs::read_dir(place.folder.path().join("qemu/desks/d-three")).unwrap();
+    let disk =
+        folder.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "qcow2")).unwrap();
+    let tool = |words: &[&str]| {
+        let output = std::process::Command::new("qemu-img").args(words).arg(&disk).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let info: serde_json::Value = serde_json::from_slice(&tool(&["info", "--output=json"])).unwrap();
+    let (below, format) = (info["backing-filename"].as_str().unwrap(), info["backing-filename-format"].as_str().unwrap());
+    tool(&["rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd"]);
+    let refused = again.export("d-three", &archive).await.unwrap_err();
+    assert!(refused.to_string().contains("leads elsewhere"), "{refused}");
+    tool(&["rebase", "-u", "-f", "qcow2", "-F", format, "-b", below]);
     again.export("d-three", &archive).await.unwrap();
     again.delete("d-three").await.unwrap();
     again.import(&place.spec("d-four"), &archive).await.unwrap();

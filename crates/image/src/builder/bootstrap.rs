@@ -31,6 +31,13 @@ pub(super) const SKIPPED: &str = "--skip=download/empty,essential/unlink,cleanup
 const HOST_APT: [&str; 4] =
     ["Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::http::Proxy-Auto-Detect", "Acquire::Check-Valid-Until"];
 
+/// Packages are fetched, so the network stays.
+const NAMESPACES: [&str; 7] = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"];
+/// Rights over the machine that no package's installation needs.
+const FEWER: &str = "--bounding-set=-audit_control,-audit_read,-block_suspend,-bpf,-checkpoint_restore,-dac_read_search,-lease,\
+                     -linux_immutable,-mac_admin,-mac_override,-net_admin,-net_raw,-perfmon,-sys_boot,-sys_module,-sys_pacct,\
+                     -sys_ptrace,-sys_rawio,-sys_time,-sys_tty_config,-syslog,-wake_alarm";
+
 /// Runs the command that follows as `$1 …`, its output on stderr, until it ends or our end of its stdin closes: then we are
 /// gone or don't want it any more, and everything that it started ends with it. As root it is the first process of a
 /// namespace, so that nothing escapes; otherwise it ends its process group.
@@ -57,7 +64,7 @@ pub(super) async fn run(job: &Job<'_>, tree: &Path, finish: &str, stage: &(dyn F
     let failed = |what: &str, e: std::io::Error| Error::Failed(format!("{what}: {e}"));
     let mut command = if root && can_isolate().await {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "bash", "-c", GUARD, "guard"]);
+        command.args(NAMESPACES).args(["--", "setpriv", FEWER, "--", "bash", "-c", GUARD, "guard"]);
         command
     } else {
         let mut command = Command::new("bash");
@@ -157,7 +164,7 @@ fn host_settings() -> Vec<String> {
 /// Whether we may make namespaces: not so in many containers, even as root.
 async fn can_isolate() -> bool {
     let mut probe = Command::new("unshare");
-    probe.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]);
+    probe.args(NAMESPACES).args(["--", "setpriv", FEWER, "--", "true"]);
     probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     probe.status().await.is_ok_and(|status| status.success())
 }

@@ -16,6 +16,20 @@ const EPOCH: u64 = 1_767_225_600;
 /// Where the template's files wait inside the tree.
 pub(super) const WAITING: &str = "/var/tmp/hotdesk";
 
+/// Programs of the tree run as its root, without the rights to leave it: neither to change their root again, nor by devices or mounts.
+/// Who has no right to give rights up, as root of an imitated tree, has none to leave. This decides nothing about what a template
+/// becomes, so it is no part of the recipe.
+const FEWER_RIGHTS: &str = r#"
+fewer=--bounding-set=-sys_admin,-sys_chroot,-mknod,-sys_ptrace,-sys_module,-sys_rawio,-dac_read_search,-net_admin,-net_raw,-sys_boot,-sys_time
+if chroot "$1" /usr/bin/setpriv "$fewer" -- true 2>/dev/null; then
+  chroot() { # TREE COMMAND…; with an option it is for the tree's user, who has no rights
+    case $1 in -*) command chroot "$@"; return ;; esac
+    root=$1; shift
+    command chroot "$root" /usr/bin/setpriv "$fewer" -- "$@"
+  }
+fi
+"#;
+
 /// Common to all templates. `$1` is the tree; `name`, `uid`, `id`, `files` and times are set before.
 pub(super) const BEGIN: &str = r#"
 fail() { echo "E: $*" >&2; exit 1; }
@@ -97,7 +111,7 @@ pub(super) fn write(job: &Job<'_>) -> Result<String> {
 
     let template = job.template;
     let mut script = format!(
-        "set -eu\nname={} uid={} id={} begun={begun} epoch={EPOCH} files={WAITING}\n{BEGIN}",
+        "set -eu\nname={} uid={} id={} begun={begun} epoch={EPOCH} files={WAITING}\n{FEWER_RIGHTS}{BEGIN}",
         template.user.name,
         template.user.uid,
         &job.inputs[..32],

@@ -23,7 +23,19 @@ pub(super) fn write(suite: &str, to: &Path) -> Result<()> {
             _ => {}
         }
     }
+    for stanza in stanzas.iter().filter(|stanza| is_unchecked(stanza)) {
+        let uri = stanza.lines().find(|line| line.to_ascii_lowercase().starts_with("uris:")).unwrap_or(stanza);
+        tracing::warn!(source = uri, "this source of packages is trusted without a signature, as the machine's own apt does");
+    }
     std::fs::write(to, stanzas.join("\n")).map_err(|e| Error::Failed(format!("{}: {e}", to.display())))
+}
+
+/// Whether packages from there are taken without a signature.
+fn is_unchecked(stanza: &str) -> bool {
+    stanza
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .any(|(key, value)| key.trim().eq_ignore_ascii_case("trusted") && value.trim().eq_ignore_ascii_case("yes"))
 }
 
 /// `bookworm`, `bookworm-updates`, `bookworm-security`: not `bookworm-backports`, which nobody wants by surprise.
@@ -98,6 +110,13 @@ fn of_lines(text: &str, suite: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_without_a_signature_is_told() {
+        let of = |text: &str| of_lines(text, "bookworm").iter().any(|stanza| is_unchecked(stanza));
+        assert!(of("deb [trusted=yes] file:/a bookworm main") && !of("deb [signed-by=/k] file:/a bookworm main"));
+        assert!(is_unchecked("Types: deb\nTRUSTED: Yes\n") && !is_unchecked("Trusted: no\nURIs: file:/yes\n"));
+    }
 
     #[test]
     fn only_the_suite_is_taken() {

@@ -33,7 +33,8 @@ pub struct Fetch {
     pub url: String,
     /// Where to; by default the name in the URL, without the ending of an archive.
     pub output: Option<PathBuf>,
-    /// What the file must have, as it is served: a SHA-256 in hex, or `beside` for the one in `URL.sha256`.
+    /// What the file must have, as it is served: a SHA-256 in hex, or `beside` for the one in `URL.sha256`. Over plain HTTP from
+    /// another machine it has to be known in hex: whoever is on the way could change the disk, and what lies beside it.
     pub sha256: Option<String>,
     /// Which file of an archive, if there are several disks.
     pub entry: Option<String>,
@@ -53,6 +54,7 @@ pub struct Fetched {
 /// Fetches a disk. What is left behind after an error is only what makes a next try shorter.
 pub async fn fetch(request: Fetch, meter: Arc<Meter>) -> Result<Fetched> {
     let remote = Remote::open(&request.url).await?;
+    remote.check_trust(request.sha256.as_deref())?;
     let output = match &request.output {
         Some(output) => output.clone(),
         None => name(&remote)?.into(),

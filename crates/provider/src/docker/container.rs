@@ -1,7 +1,7 @@
 //! One desk's container: made, filled with its settings, started, found, measured, removed.
 
 use super::engine::{ORDINARY, STARTING, gone_is_good, gone_is_none};
-use super::{Docker, LABEL_DESK, LABEL_FLEET, image, tree};
+use super::{Docker, LABEL_DESK, LABEL_FLEET, LABEL_IMAGE, image, tree};
 use crate::{Address, DeskSpec, Door, Error, Placed, Progress, Result, Usage};
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, ContainerSummary, EndpointSettings, HostConfig, HostConfigLogConfig, Mount,
@@ -36,6 +36,11 @@ const ALIVE: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines of the log in the reason why a desk did not come up.
 const LAST_LINES: usize = 8;
+
+/// What root of a desk may do where its template has one: own files, be other users, end programs, take low ports. Neither raw packets
+/// nor devices.
+const ROOT_CAPABILITIES: [&str; 10] =
+    ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "SETFCAP"];
 
 fn mount(volume: &crate::VolumePlace) -> Mount {
     Mount {
@@ -93,7 +98,12 @@ impl Docker {
         let network = self.ensure_network(spec.network).await?;
         let info = self.info_once().await?;
         let cpus = f64::from(spec.resources.cpus).min(info.ncpu.unwrap_or(1) as f64);
-        let mut body = self.body(spec, image, &network, cpus)?;
+        let root = self.root_of(spec).await?;
+        let first = super::health::first_uid(info);
+        for volume in &spec.volumes {
+            own(volume, first + image.uid)?;
+        }
+        let mut body = self.body(spec, image, &network, cpus, root);
         if super::health::can_limit_disk(info)
             && let Some(host) = &mut body.host_config
         {
@@ -122,28 +132,43 @@ impl Docker {
         }
     }
 
-    fn body(&self, spec: &DeskSpec, image: &image::Image, network: &str, cpus: f64) -> Result<ContainerCreateBody> {
-        for volume in &spec.volumes {
-            own(volume, image.uid)?;
+    /// Whether the desk's programs may become root; an error where that root would be the machine's.
+    pub(super) async fn root_of(&self, spec: &DeskSpec) -> Result<bool> {
+        if !self.context.images.template(&spec.template).is_ok_and(|template| template.root) {
+            return Ok(false);
         }
+        // Asked anew: Engines are restarted with other settings.
+        if super::health::has_user_namespaces(&self.info().await?) || self.config.shared_root {
+            return Ok(true);
+        }
+        Err(Error::Unsupported {
+            provider: super::NAME,
+            what: format!("the template `{}`", spec.template),
+            reason: "its programs may become root, and without `userns-remap` the Engine's root is the machine's; turn that on, use the \
+                     provider local, or set `[docker] shared_root = true`"
+                .into(),
+        })
+    }
+
+    fn body(&self, spec: &DeskSpec, image: &image::Image, network: &str, cpus: f64, root: bool) -> ContainerCreateBody {
         let memory = (spec.resources.memory_mib << 20) as i64;
         let uid = image.uid;
-        let mut labels: HashMap<String, String> =
-            spec.labels.iter().map(|(key, value)| (format!("hotdesk.label.{key}"), value.clone())).collect();
-        labels.insert(LABEL_FLEET.into(), self.context.fleet.clone());
-        labels.insert(LABEL_DESK.into(), spec.id.clone());
-        labels.insert("hotdesk.template".into(), spec.template.clone());
+        // The desk's own labels stay with the fleet: clients write what they like into them, and `docker inspect` shows it.
+        let mut labels = HashMap::from([
+            (LABEL_FLEET.to_owned(), self.context.fleet.clone()),
+            (LABEL_DESK.to_owned(), spec.id.clone()),
+            ("hotdesk.template".to_owned(), spec.template.clone()),
+        ]);
+        labels.extend(image.exact.clone().map(|exact| (LABEL_IMAGE.to_owned(), exact)));
         let published = HashMap::from([(
             format!("{PORT}/tcp"),
             Some(vec![PortBinding { host_ip: Some("127.0.0.1".into()), host_port: Some(String::new()) }]),
         )]);
         // Memory that is used as a disk counts as memory, so half of it leaves room for programs.
         let half = memory / 2;
-        // A template with a root keeps what containers have by default.
-        let root = self.context.images.template(&spec.template).is_ok_and(|template| template.root);
         let host = HostConfig {
             network_mode: Some(network.into()),
-            port_bindings: spec.network.then_some(published),
+            port_bindings: (!self.is_near(spec.network)).then_some(published),
             memory: Some(memory),
             memory_swap: Some(memory),
             nano_cpus: Some((cpus * 1e9) as i64),
@@ -153,7 +178,8 @@ impl Docker {
                 ("/tmp".into(), format!("rw,exec,nosuid,nodev,size={half},mode=1777")),
                 (format!("/run/user/{uid}"), format!("rw,nosuid,nodev,size={half},mode=0700,uid={uid},gid={uid}")),
             ])),
-            cap_drop: (!root).then(|| vec!["ALL".into()]),
+            cap_drop: Some(vec!["ALL".into()]),
+            cap_add: root.then(|| ROOT_CAPABILITIES.map(String::from).into()),
             security_opt: (!root).then(|| vec!["no-new-privileges".into()]),
             restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
             ulimits: Some(vec![ResourcesUlimits { name: Some("core".into()), soft: Some(0), hard: Some(0) }]),
@@ -164,7 +190,7 @@ impl Docker {
             mounts: (!spec.volumes.is_empty()).then(|| spec.volumes.iter().map(mount).collect()),
             ..HostConfig::default()
         };
-        Ok(ContainerCreateBody {
+        ContainerCreateBody {
             image: Some(image.name.clone()),
             hostname: Some("desk".into()),
             user: Some(format!("{uid}:{uid}")),
@@ -177,13 +203,15 @@ impl Docker {
             labels: Some(labels),
             host_config: Some(host),
             ..ContainerCreateBody::default()
-        })
+        }
     }
 
     /// Fills in the settings, starts the container and waits until the desk is ready.
     pub(super) async fn run(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
         progress.stage("starting the container");
+        self.root_of(spec).await?;
         self.put_settings(spec).await?;
+        self.ensure_network(spec.network).await?;
         match self.start_once(&spec.id).await {
             // The bridge went away with what was the last desk for a moment.
             Err(Error::NotFound(message)) if message.contains("network") => {
@@ -205,7 +233,7 @@ impl Docker {
         let Some(existing) = self.look(&spec.id).await? else {
             return Err(Error::NotReady("its container was removed while it started".into()));
         };
-        let Some(placed) = placed_of(&existing.inspected) else {
+        let Some(placed) = self.placed_of(&existing.inspected) else {
             return Err(Error::NotReady(self.last_words(&spec.id).await));
         };
         let door = Door { address: placed.address.clone(), secret: spec.secret.clone() };
@@ -331,31 +359,31 @@ impl Docker {
             processes: stats.pids_stats.and_then(|pids| pids.current).unwrap_or(0) as u32,
         })
     }
-}
 
-/// Where a running container's desk is.
-fn placed_of(inspected: &ContainerInspectResponse) -> Option<Placed> {
-    let settings = inspected.network_settings.as_ref()?;
-    let published = settings.ports.as_ref().and_then(|ports| {
-        let binding = ports.get(&format!("{PORT}/tcp"))?.as_ref()?.first()?;
-        binding.host_port.as_ref()?.parse().ok()
-    });
-    let container = inspected.id.as_deref()?;
-    place(container, published, settings.networks.as_ref())
-}
+    /// Where a running container's desk is.
+    fn placed_of(&self, inspected: &ContainerInspectResponse) -> Option<Placed> {
+        let settings = inspected.network_settings.as_ref()?;
+        let published = settings.ports.as_ref().and_then(|ports| {
+            let binding = ports.get(&format!("{PORT}/tcp"))?.as_ref()?.first()?;
+            binding.host_port.as_ref()?.parse().ok()
+        });
+        self.place(inspected.id.as_deref()?, published, settings.networks.as_ref()?)
+    }
 
-pub(super) fn placed_of_summary(container: &ContainerSummary) -> Option<Placed> {
-    let published = container.ports.iter().flatten().find(|port| port.private_port == PORT).and_then(|port| port.public_port);
-    place(container.id.as_deref()?, published, container.network_settings.as_ref()?.networks.as_ref())
-}
+    pub(super) fn placed_of_summary(&self, container: &ContainerSummary) -> Option<Placed> {
+        let published = container.ports.iter().flatten().find(|port| port.private_port == PORT).and_then(|port| port.public_port);
+        self.place(container.id.as_deref()?, published, container.network_settings.as_ref()?.networks.as_ref()?)
+    }
 
-fn place(container: &str, published: Option<u16>, networks: Option<&HashMap<String, EndpointSettings>>) -> Option<Placed> {
-    let addr = match published {
-        Some(port) => SocketAddr::from(([127, 0, 0, 1], port)),
-        None => {
-            let address = networks?.values().find_map(|network| network.ip_address.as_ref()?.parse::<IpAddr>().ok())?;
-            SocketAddr::new(address, PORT)
-        }
-    };
-    Some(Placed { address: Address::Tcp { addr }, handle: serde_json::json!({ "container": container }) })
+    /// At its own address where its bridge is in this network namespace. The proxies of published ports end with the Engine, and one
+    /// that was killed comes back with more of them than there are containers.
+    fn place(&self, container: &str, published: Option<u16>, networks: &HashMap<String, EndpointSettings>) -> Option<Placed> {
+        let own = networks.values().find_map(|network| network.ip_address.as_ref()?.parse::<IpAddr>().ok());
+        let near = [true, false].into_iter().any(|out| networks.contains_key(&self.network_name(out)) && self.is_near(out));
+        let addr = match (own, published) {
+            (_, Some(port)) if !near => SocketAddr::from(([127, 0, 0, 1], port)),
+            (own, _) => SocketAddr::new(own?, PORT),
+        };
+        Some(Placed { address: Address::Tcp { addr }, handle: serde_json::json!({ "container": container }) })
+    }
 }

@@ -33,7 +33,7 @@ impl Engine {
             return Err(Error::Unsupported {
                 provider: NAME,
                 what: format!("the Engine at {host}"),
-                reason: "desks' ports are published on the Engine's own loopback, so it must run on this machine".into(),
+                reason: "desks are reached on the Engine's own bridges or loopback, so it must run on this machine".into(),
             });
         }
         Ok(Self { host, client: OnceCell::new() })

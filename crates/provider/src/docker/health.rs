@@ -53,6 +53,21 @@ pub(super) fn can_limit_disk(info: &SystemInfo) -> bool {
     }
 }
 
+/// Whether users of containers are others than the machine's.
+pub(super) fn has_user_namespaces(info: &SystemInfo) -> bool {
+    let kinds = ["name=userns", "name=rootless"];
+    info.security_options.iter().flatten().any(|option| option.split(',').any(|part| kinds.contains(&part)))
+}
+
+/// The machine's number of a container's root. An Engine with user namespaces keeps its data in a directory of that name.
+pub(super) fn first_uid(info: &SystemInfo) -> u32 {
+    if !has_user_namespaces(info) {
+        return 0;
+    }
+    let folder = info.docker_root_dir.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    folder.split_once('.').and_then(|(uid, _)| uid.parse().ok()).unwrap_or(0)
+}
+
 pub(super) async fn check(docker: &Docker) -> Vec<Check> {
     let info = match docker.info().await {
         Ok(info) => info,
@@ -73,14 +88,26 @@ pub(super) async fn check(docker: &Docker) -> Vec<Check> {
         detail: format!("version {version} at {}, storage driver {driver}", docker.engine.host),
         fix: None,
     }];
-    let guard = docker.can_guard().await;
+    let guard = super::guard::can().await;
     checks.push(Check {
-        what: "Docker: desks can't reach this machine".into(),
+        what: "Docker: desks can't reach this machine and its networks".into(),
         good: guard.is_ok(),
-        detail: guard.as_ref().err().map_or("a rule of the packet filter keeps them out".into(), |reason| {
-            format!("they can reach its addresses other than loopback, because {reason}")
+        detail: guard.as_ref().err().map_or("rules of the packet filter keep them out".into(), |reason| {
+            let then = if docker.config.unguarded { "they can" } else { "no desk is started" };
+            format!("{then}, because {reason}")
         }),
         fix: guard.is_err().then(|| "apt-get install iptables, and run hotdesk as root".into()),
+    });
+    let separate = has_user_namespaces(&info);
+    checks.push(Check {
+        what: "Docker: root of a desk is nobody on this machine".into(),
+        good: separate,
+        detail: match (separate, docker.config.shared_root) {
+            (true, _) => "the Engine has user namespaces".into(),
+            (false, true) => "root of desks of root templates is this machine's root, with few capabilities".into(),
+            (false, false) => "templates whose programs may become root are refused".into(),
+        },
+        fix: (!separate).then(|| r#"put "userns-remap": "default" into /etc/docker/daemon.json and restart the Engine"#.into()),
     });
     let disk = can_limit_disk(&info);
     for (what, good, detail, fix) in [

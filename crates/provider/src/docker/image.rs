@@ -33,11 +33,13 @@ pub(super) struct Image {
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) home: String,
+    /// What a foreign image was when the desk was made: `NAME@sha256:…`, or its id where it came from no registry. Tags move.
+    pub(super) exact: Option<String>,
 }
 
 impl Image {
     fn new(name: impl Into<String>, template: &Template) -> Self {
-        Self { name: name.into(), uid: template.user.uid, home: template.user.home() }
+        Self { name: name.into(), uid: template.user.uid, home: template.user.home(), exact: None }
     }
 }
 
@@ -97,10 +99,19 @@ impl Docker {
     pub(super) async fn ensure_image(&self, template: &str, progress: &Progress) -> Result<Image> {
         let template = self.context.images.template(template).map_err(of_library)?;
         if let Some(foreign) = &template.image {
-            if self.inspect(foreign).await?.is_none() {
-                self.pull(foreign, progress).await?;
-            }
-            return Ok(Image::new(foreign, &template));
+            let inspected = match self.inspect(foreign).await? {
+                Some(inspected) => inspected,
+                None => {
+                    self.pull(foreign, progress).await?;
+                    let gone = || Error::NotFound(format!("the image `{foreign}` was pulled and is not here"));
+                    self.inspect(foreign).await?.ok_or_else(gone)?
+                }
+            };
+            // By its content from here on: whoever pulls the tag again does not change what this desk is made of.
+            let id = inspected.id.unwrap_or_else(|| foreign.clone());
+            let exact = inspected.repo_digests.unwrap_or_default().into_iter().next().unwrap_or_else(|| id.clone());
+            tracing::info!(template = template.name, image = foreign, exact, "an image of others");
+            return Ok(Image { exact: Some(exact), ..Image::new(id, &template) });
         }
         let rootfs = self.context.images.rootfs(&template.name).map_err(of_library)?;
         let binary = self.binary.of(&self.context.binary).await?;

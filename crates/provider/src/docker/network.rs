@@ -1,30 +1,19 @@
 //! Two bridges per fleet: one that leads out, one that leads nowhere. On neither can desks see each other, and from
-//! neither can they reach the machine itself.
-//!
-//! The Engine sees to the first two. The third it has no option for, so a rule of the machine's packet filter does it; that
-//! needs root, and `check` says so where it is missing.
+//! neither can they reach the machine itself or, unless a setting opens them, the networks around it ([`guard`]).
 
 use super::engine::{ORDINARY, STARTING, gone_is_none};
-use super::{Docker, LABEL_FLEET};
+use super::guard::{self, Guard};
+use super::{Docker, LABEL_FLEET, NAME};
 use crate::{Error, Result};
-use bollard::models::NetworkCreateRequest;
+use bollard::models::{NetworkCreateRequest, NetworkInspect};
 use bollard::query_parameters::InspectNetworkOptions;
 use std::collections::HashMap;
-use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
 
-/// Whether the rule for each of the two bridges is known to be there.
-#[derive(Default)]
-pub(super) struct Guarded {
-    open: AtomicBool,
-    closed: AtomicBool,
-}
-
-impl Guarded {
-    fn of(&self, out: bool) -> &AtomicBool {
-        if out { &self.open } else { &self.closed }
-    }
-}
+/// How often the guards are compared with what they should be, while there is a bridge.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl Docker {
     /// The name of the bridge for desks with or without a way out.
@@ -38,21 +27,82 @@ impl Docker {
         format!("hd-{fleet}-{}", if out { "o" } else { "c" })
     }
 
+    /// Whether the bridge is in our network namespace, so that its containers are reached at their own addresses.
+    pub(super) fn is_near(&self, out: bool) -> bool {
+        guard::is_here(&self.device(out))
+    }
+
+    /// The bridge, with its guard; to be asked for before every start, because both can have gone since the last one.
     pub(super) async fn ensure_network(&self, out: bool) -> Result<String> {
+        self.watch_guards();
+        let _held = self.networks.lock().await;
         let name = self.network_name(out);
-        let there =
-            self.engine.ask(ORDINARY, async |docker| docker.inspect_network(&name, None::<InspectNetworkOptions>).await).await;
-        if gone_is_none(there)?.is_none() {
-            self.make_network(out).await?;
-            self.guarded.of(out).store(false, Ordering::Release);
-        }
-        if !self.guarded.of(out).load(Ordering::Acquire) {
-            match self.guard(out).await {
-                Ok(()) => self.guarded.of(out).store(true, Ordering::Release),
-                Err(reason) => tracing::warn!("desks can reach this machine's own addresses, because {reason}"),
+        let network = match self.inspect_network(&name).await? {
+            Some(network) => Some(network),
+            None => {
+                self.make_network(out).await?;
+                self.inspect_network(&name).await?
+            }
+        };
+        let ipv6 = network.and_then(|network| network.enable_ipv6).unwrap_or(false);
+        match self.guard(out, ipv6).put().await {
+            Ok(_) => {}
+            Err(reason) if self.config.unguarded => {
+                tracing::warn!("desks can reach this machine and its networks, because {reason}")
+            }
+            Err(reason) => {
+                return Err(Error::Unsupported {
+                    provider: NAME,
+                    what: "a desk that can't reach this machine and its networks".into(),
+                    reason: format!("{reason}; `[docker] unguarded = true` starts desks all the same"),
+                });
             }
         }
         Ok(name)
+    }
+
+    async fn inspect_network(&self, name: &str) -> Result<Option<NetworkInspect>> {
+        let asked =
+            self.engine.ask(ORDINARY, async |docker| docker.inspect_network(name, None::<InspectNetworkOptions>).await).await;
+        gone_is_none(asked)
+    }
+
+    /// Looks after the guards from now on, whether the Engine answers or not: bridges and containers outlive it.
+    pub(super) fn watch_guards(&self) {
+        self.watch.get_or_init(|| {
+            let guards = [true, false].map(|out| (self.network_name(out), self.guard(out, false)));
+            let (held, unguarded) = (Arc::clone(&self.networks), self.config.unguarded);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    let _held = held.lock().await;
+                    for (name, guard) in guards.iter().filter(|(_, guard)| guard::is_here(&guard.device)) {
+                        look_after(name, guard, unguarded).await;
+                    }
+                }
+            }))
+        });
+    }
+
+    /// The same now, with what the Engine knows of its bridges.
+    pub(super) async fn look_after_guards(&self) {
+        let _held = self.networks.lock().await;
+        for out in [true, false] {
+            let name = self.network_name(out);
+            let Ok(Some(network)) = self.inspect_network(&name).await else { continue };
+            look_after(&name, &self.guard(out, network.enable_ipv6.unwrap_or(false)), self.config.unguarded).await;
+        }
+    }
+
+    fn guard(&self, out: bool, ipv6: bool) -> Guard {
+        let fleet: String = self.context.fleet.chars().take(8).collect();
+        Guard {
+            device: self.device(out),
+            chain: format!("HOTDESK-{fleet}"),
+            forwards: out,
+            ipv6,
+            allowed: self.config.allow_private.clone(),
+        }
     }
 
     async fn make_network(&self, out: bool) -> Result<()> {
@@ -74,32 +124,16 @@ impl Docker {
         }
     }
 
-    /// Nothing that begins on the bridge reaches the machine itself; answers to what the machine began do.
-    async fn guard(&self, out: bool) -> Result<(), String> {
-        let device = self.device(out);
-        match filter("-C", &device).await {
-            Ok(()) => Ok(()),
-            Err(_) => filter("-I", &device).await,
-        }
-    }
-
-    /// Whether the rule can be there, for people.
-    pub(super) async fn can_guard(&self) -> Result<(), String> {
-        run(&["-w", "-L", "INPUT", "-n"]).await
-    }
-
     /// The bridges go with the last desk. One that is in use stays: the Engine refuses.
     pub(super) async fn remove_unused_networks(&self) -> Result<()> {
+        let _held = self.networks.lock().await;
         if !self.containers().await?.is_empty() {
             return Ok(());
         }
         for out in [true, false] {
             let name = self.network_name(out);
             match self.engine.ask(STARTING, async |docker| docker.remove_network(&name).await).await {
-                Ok(()) => {
-                    self.guarded.of(out).store(false, Ordering::Release);
-                    let _ = filter("-D", &self.device(out)).await;
-                }
+                Ok(()) => self.guard(out, true).remove().await,
                 Err(e) => tracing::debug!("network {name} stays: {e}"),
             }
         }
@@ -107,16 +141,14 @@ impl Docker {
     }
 }
 
-async fn filter(verb: &str, device: &str) -> Result<(), String> {
-    run(&["-w", verb, "INPUT", "-i", device, "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"]).await
-}
-
-async fn run(arguments: &[&str]) -> Result<(), String> {
-    let mut command = tokio::process::Command::new("iptables");
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-    match command.output().await {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("iptables said: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(e) => Err(format!("iptables can't be started: {e}")),
+/// Whoever reloads the machine's packet filter takes our rules away; desks that run must not profit from it for long.
+async fn look_after(network: &str, guard: &Guard, unguarded: bool) {
+    match guard.put().await {
+        Ok(guard::Found::Whole) => {}
+        Ok(guard::Found::Mended) => {
+            tracing::warn!(network, "rules that guard desks were gone from the packet filter, and are back")
+        }
+        Err(reason) if unguarded => tracing::debug!(network, "no guard: {reason}"),
+        Err(reason) => tracing::error!(network, "desks that run can reach this machine and its networks, because {reason}"),
     }
 }

@@ -113,7 +113,7 @@ impl Docker {
             .changes(vec![format!("LABEL {LABEL_FLEET}={} hotdesk.archive={}", self.context.fleet, spec.id)])
             .build();
         self.import_image(options, tree::passed_on(file)).await?;
-        let image = image::Image { name, uid: template.user.uid, home: template.user.home() };
+        let image = image::Image { name, uid: template.user.uid, home: template.user.home(), exact: None };
         self.make(spec, &image).await
     }
 }

@@ -6,16 +6,18 @@ use super::fault::{self, Fault, Outcome};
 use super::model::Operation;
 use crate::Result;
 use crate::cloud::{self, Call, Pace, Vendor, fresh_token};
-use google_cloud_auth::credentials::{AccessTokenCredentials, Builder};
+use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
+use object_store::{ClientOptions, RetryConfig};
 use reqwest::header::HeaderMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// What our calls need: machines, disks, images; and the bucket that images come from.
-const SCOPES: [&str; 2] = ["https://www.googleapis.com/auth/compute", "https://www.googleapis.com/auth/devstorage.read_write"];
+/// Where a file with credentials is named, as all of Google's own tools have it.
+const CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Google allows a project 1,500 requests of each kind in a minute; others may want some too.
 const PER_SECOND: f64 = 20.0;
 const BURST: u32 = 100;
@@ -34,12 +36,12 @@ pub(super) struct Api {
     cloud: cloud::Api,
     project: String,
     request_limit: Duration,
-    credentials: OnceCell<AccessTokenCredentials>,
+    credentials: OnceCell<GcpCredentialProvider>,
 }
 
 impl Api {
     pub(super) fn new(config: &Config) -> Result<Self> {
-        // An error says that one is installed already, which is as good. The credentials sign with it.
+        // An error says that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let cloud = cloud::Api::new(VENDOR, &config.endpoint, false, None, HeaderMap::new(), Pace::new(PER_SECOND, BURST))?;
         let request_limit = Duration::from_secs(config.request_limit_s.max(1));
@@ -47,12 +49,18 @@ impl Api {
     }
 
     /// Application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, gcloud's own file, or the machine's metadata server.
-    pub(super) async fn credentials(&self) -> Outcome<&AccessTokenCredentials> {
+    /// The client of the bucket knows how to find, fetch and renew them; their tokens are good for all that the account may do.
+    pub(super) async fn credentials(&self) -> Outcome<&GcpCredentialProvider> {
         let make = || async {
-            Builder::default()
-                .with_scopes(SCOPES)
-                .build_access_token_credentials()
-                .map_err(|e| Fault::Refused(format!("there are no usable credentials: {e}")))
+            let options = ClientOptions::new().with_timeout(self.request_limit).with_connect_timeout(self.request_limit);
+            let retry = RetryConfig { max_retries: 2, retry_timeout: 2 * self.request_limit, ..RetryConfig::default() };
+            let mut builder =
+                GoogleCloudStorageBuilder::new().with_bucket_name("any").with_client_options(options).with_retry(retry);
+            if let Ok(file) = std::env::var(CREDENTIALS) {
+                builder = builder.with_application_credentials(file);
+            }
+            let found = builder.build().map_err(|e| Fault::Refused(format!("there are no usable credentials: {e}")))?;
+            Ok(Arc::clone(found.credentials()))
         };
         self.credentials.get_or_try_init(make).await
     }
@@ -169,11 +177,13 @@ impl Api {
     }
 
     async fn ask<T: DeserializeOwned>(&self, call: Call) -> Outcome<T> {
-        let token = self.credentials().await?.access_token().await.map_err(|e| match e.is_transient() {
-            true => Fault::Away(format!("no access token: {e}")),
-            false => Fault::Refused(format!("no access token: {e}")),
+        let credential = self.credentials().await?.get_credential().await.map_err(|e| match e {
+            object_store::Error::Unauthenticated { .. } | object_store::Error::PermissionDenied { .. } => {
+                Fault::Refused(format!("no access token: {e}"))
+            }
+            _ => Fault::Away(format!("no access token: {e}")),
         })?;
-        let call = call.header("authorization", &format!("Bearer {}", token.token));
+        let call = call.header("authorization", &format!("Bearer {}", credential.bearer));
         Ok(self.cloud.ask_for(call).await?)
     }
 }

@@ -3,10 +3,9 @@
 use super::api::Api;
 use super::config::Config;
 use crate::{Error, Result};
-use google_cloud_auth::credentials::AccessTokenCredentials;
-use object_store::gcp::{GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, CredentialProvider, ObjectStoreExt as _, WriteMultipart};
+use object_store::{ClientOptions, ObjectStoreExt as _, WriteMultipart};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +24,6 @@ pub(super) struct Bucket {
     name: String,
 }
 
-/// The same credentials as for everything else.
-#[derive(Debug)]
-struct Token(AccessTokenCredentials);
-
-#[async_trait::async_trait]
-impl CredentialProvider for Token {
-    type Credential = GcpCredential;
-
-    async fn get_credential(&self) -> object_store::Result<Arc<GcpCredential>> {
-        let token = self.0.access_token().await;
-        let token = token.map_err(|e| object_store::Error::Generic { store: "gcs", source: Box::new(e) })?;
-        Ok(Arc::new(GcpCredential { bearer: token.token }))
-    }
-}
-
 impl Bucket {
     pub(super) async fn open(api: &Api, config: &Config, name: &str) -> Result<Self> {
         let options = ClientOptions::new()
@@ -50,7 +34,7 @@ impl Bucket {
             .with_bucket_name(name)
             .with_base_url(&config.storage_endpoint)
             .with_client_options(options)
-            .with_credentials(Arc::new(Token(api.credentials().await?.clone())))
+            .with_credentials(Arc::clone(api.credentials().await?))
             .build()
             .map_err(|e| Error::Failed(format!("the bucket {name} can't be used: {e}")))?;
         Ok(Self { store, endpoint: config.storage_endpoint.clone(), name: name.to_owned() })

@@ -92,7 +92,7 @@ impl Gce {
     }
 
     pub(super) fn labels(&self, spec: &DeskSpec) -> BTreeMap<String, String> {
-        let theirs = spec.labels.iter().map(|(key, value)| (label(key), label(value)));
+        let theirs = spec.public_labels().map(|(key, value)| (label(key), label(value)));
         let usable = theirs.filter(|(key, _)| key.starts_with(|c: char| c.is_ascii_lowercase()) && !key.starts_with("hotdesk-"));
         let mut labels: BTreeMap<String, String> = usable.take(MOST_LABELS).collect();
         labels.insert(LABEL_FLEET.into(), label(&self.context.fleet));

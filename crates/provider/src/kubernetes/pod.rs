@@ -91,7 +91,7 @@ impl Recipe<'_> {
             pod["imagePullSecrets"] = config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
         }
         let mut meta = json!({"name": self.name, "labels": labels(self.fleet, spec)});
-        let notes: BTreeMap<String, &String> = spec.labels.iter().map(|(k, v)| (format!("hotdesk.label/{k}"), v)).collect();
+        let notes: BTreeMap<String, &String> = spec.public_labels().map(|(k, v)| (format!("hotdesk.label/{k}"), v)).collect();
         if !notes.is_empty() && notes.keys().all(|key| is_label_key(key)) {
             meta["annotations"] = json!(notes);
         }
@@ -249,7 +249,7 @@ fn closed() -> Value {
 /// Ours, and those of the desk's own labels that Kubernetes takes; annotations have them all.
 fn labels(fleet: &str, spec: &DeskSpec) -> Value {
     let mut labels = Map::new();
-    for (key, value) in &spec.labels {
+    for (key, value) in spec.public_labels() {
         let key = format!("hotdesk.label/{key}");
         if is_label_key(&key) && is_label_value(value) {
             labels.insert(key, json!(value));

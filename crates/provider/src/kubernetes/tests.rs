@@ -60,7 +60,7 @@ fn step(name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn desks_at_a_real_api_server() {
     let Some(mut server) = Server::start().await else {
-        eprintln!("not run: there is no API server here; scripts/kubernetes build makes one (10 minutes of CPU, once)");
+        eprintln!("hotdesk-skip: there is no API server here; `scripts/kubernetes build` makes one (10 minutes of CPU, once)");
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -98,7 +98,7 @@ impl Inner {
         };
         let restore = self.restore_of(spec).await?;
         progress.stage("making its disk");
-        let guard = self.layers.lock().await;
+        let guard = self.layers.read().await;
         let record = Record { disk: before.disk.next(), layers: self.layers_of(spec)?, template: spec.template.clone() };
         disk::room(&desk.path)?;
         self.make_disk(&desk.path, &record.disk, spec).await?;
@@ -219,7 +219,7 @@ impl Inner {
     pub(super) async fn make_unnamed(&self, spec: &DeskSpec) -> Result<Record> {
         disk::room(&self.directory.desks())?;
         // From the choice of the layers to the record that names them, none is removed.
-        let _guard = self.layers.lock().await;
+        let _guard = self.layers.read().await;
         let disk = Disk::first(self.ability.images.is_ok());
         let record = Record { template: spec.template.clone(), layers: self.layers_of(spec)?, disk };
         let unnamed = self.unnamed(&spec.id);
@@ -321,26 +321,21 @@ impl Inner {
         }
     }
 
-    /// The desk's directory `run`, with its token and settings: the desk can read them and change none.
+    /// The desk's directory `run`, made anew, with its settings. It belongs to the host, so that nobody in the desk, its root
+    /// included, can put anything there: what the host finds in it is what the host put there.
     fn hand_over(&self, desk: &DeskDirectory, record: &Record, spec: &DeskSpec) -> Result<()> {
         let (run, ids) = (desk.run(), self.ids(&spec.id));
         let failed = |e: std::io::Error| trouble("prepare", &run, &e);
-        match std::fs::create_dir(&run) {
-            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
-            _ => {}
-        }
+        self.directory.discard(&run).map_err(failed)?;
+        std::fs::create_dir(&run).map_err(failed)?;
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        let path = run.join("desk.toml");
+        directory::write_bytes(&path, settings(record, spec)?.as_bytes(), 0o440).map_err(failed)?;
         if !ids.is_rootless() {
-            std::os::unix::fs::chown(&run, Some(ids.uid(0)), Some(ids.gid(0))).map_err(failed)?;
+            // The desk's user reads it by its group; the owner is nobody there.
+            std::os::unix::fs::chown(&path, None, Some(ids.gid(USER))).map_err(failed)?;
         }
-        for (name, text) in [("token", &spec.secret), ("desk.toml", &settings(record, spec)?)] {
-            let path = run.join(name);
-            directory::write_bytes(&path, text.as_bytes(), 0o440).map_err(failed)?;
-            if !ids.is_rootless() {
-                std::os::unix::fs::chown(&path, Some(ids.uid(0)), Some(ids.gid(USER))).map_err(failed)?;
-            }
-        }
-        Ok(())
+        desk.write_secret(&spec.secret).map_err(|e| trouble("write the secret of", &desk.path, &e))
     }
 
     fn plan(&self, spec: &DeskSpec, desk: &DeskDirectory, record: &Record) -> Result<Plan> {
@@ -367,7 +362,7 @@ impl Inner {
         let words = [
             ["/usr/local/bin/hotdesk", "desk"],
             ["--listen", &listen],
-            ["--token-file", "/run/hotdesk/token"],
+            ["--token-file", inside::SECRET],
             ["--config", "/run/hotdesk/desk.toml"],
             ["--size", &size],
             ["--home", &home],
@@ -385,6 +380,7 @@ impl Inner {
             network: self.network().filter(|_| spec.network),
             binary: self.context.binary.clone(),
             command,
+            secret: spec.secret.clone(),
             env: env.into_iter().collect(),
             rules: seccomp::Rules { nested_namespaces: self.config.nested_namespaces, debuggers: self.config.debuggers },
             volumes: spec.volumes.clone(),
@@ -409,7 +405,7 @@ impl Inner {
     /// The addresses of the host are asked for at each start: they change.
     fn network(&self) -> Option<Network> {
         let tool = self.ability.network.as_ref().ok()?.clone();
-        Some(Network { tool, blocked: host_addresses() })
+        Some(Network { tool, blocked: host_addresses(), allowed: self.config.allow_private.clone() })
     }
 
     fn limits(&self, spec: &DeskSpec) -> Limits {

@@ -3,7 +3,8 @@
 //! ```text
 //! DATA/local/desks/ID/desk.json      what the desk is made of
 //!                    /disk-N.ext4    its files, N grows with every reset (or disk-N/ where there is no quota)
-//!                    /run/           seen by the desk as /run/hotdesk: its socket, its token, the pipe of its log
+//!                    /run/           seen by the desk as /run/hotdesk: its socket, its settings, the pipe of its log
+//!                    /secret         what opens the desk's server; for the host's eyes only
 //!                    /running.json   its processes, while it runs
 //!                    /ended.json     how it ended
 //!                    /desk.log       what it printed since its start; before.log: the time before
@@ -169,6 +170,15 @@ impl DeskDirectory {
 
     pub(crate) fn run(&self) -> PathBuf {
         self.path.join("run")
+    }
+
+    /// What opens the desk's server. It is never read from `run`, which the desk sees.
+    pub(crate) fn secret(&self) -> Option<String> {
+        std::fs::read_to_string(self.path.join("secret")).ok().filter(|secret| !secret.is_empty())
+    }
+
+    pub(crate) fn write_secret(&self, secret: &str) -> io::Result<()> {
+        write_bytes(&self.path.join("secret"), secret.as_bytes(), 0o600)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

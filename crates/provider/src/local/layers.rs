@@ -47,7 +47,7 @@ impl Inner {
                 return Err(e);
             }
         };
-        let _guard = self.layers.lock().await;
+        let _guard = self.layers.read().await;
         // A layer of that name without a record is what a broken attempt left.
         self.directory.discard(&layer).map_err(|e| trouble("remove", &layer, &e))?;
         std::fs::rename(&unnamed, &layer).map_err(|e| trouble("name", &layer, &e))?;
@@ -143,7 +143,7 @@ impl Inner {
 
     /// Removes layers that nobody names.
     pub(super) async fn forget_unused_layers(self: &Arc<Self>) {
-        let _guard = self.layers.lock().await;
+        let _guard = self.layers.write().await;
         let this = self.clone();
         let _ = blocking(move || {
             this.forget_unused_layers_now();

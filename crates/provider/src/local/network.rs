@@ -1,14 +1,20 @@
 //! The way of a desk to the outside: a network stack in user space, one process per desk, without rights.
 //!
 //! A desk's network namespace has its own loopback and nothing else. If the desk may reach the outside, `slirp4netns` (or
-//! `pasta`) carries its connections out as if they were its own. What must not be reached is unreachable by routes that the
-//! desk can't change: the addresses of this machine, so that no service of the host is, and link-local addresses, where
-//! clouds answer with credentials. Desks have no addresses that others could reach.
+//! `pasta`) carries its connections out as if they were its own. What must not be reached is dropped by a packet filter that
+//! the desk can't change ([`filter`]): the addresses of this machine, so that no service of the host is, link-local addresses,
+//! where clouds answer with credentials, and private networks. Desks have no addresses that others could reach.
+//!
+//! Routes say the same as the filter. They are no wall, but programs are told at once that there is no way, instead of
+//! waiting for an answer.
 //!
 //! The process belongs to the desk's own root (nobody on the host) and is told to end by the end of a pipe that
 //! only the keeper holds: so it ends with the keeper, however that ends.
 
+pub(crate) mod filter;
+
 use super::ids::Ids;
+use crate::closed::{ALWAYS, Cidr, PRIVATE};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType};
@@ -18,7 +24,7 @@ use nix::libc;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -27,8 +33,6 @@ use std::process::{Child, Command, Stdio};
 
 /// The resolver that the network helper offers; it asks the host's.
 pub(crate) const RESOLVER: &str = "nameserver 10.0.2.3\n";
-/// Link-local addresses: 169.254.169.254 and its kind.
-const LINK_LOCAL: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16);
 /// What a helper may write about its troubles.
 const LONGEST_LOG: u64 = 256 << 10;
 /// The number of loopback in every network namespace.
@@ -38,7 +42,11 @@ const LOOPBACK: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Network {
     pub(crate) tool: Tool,
+    /// Addresses of this machine.
     pub(crate) blocked: Vec<IpAddr>,
+    /// Private networks that the operator opened.
+    #[serde(default)]
+    pub(crate) allowed: Vec<Cidr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +92,7 @@ pub(crate) fn host_addresses() -> Vec<IpAddr> {
     found
 }
 
-/// Inside a new network namespace: loopback up, and what must not be reached unreachable.
+/// Inside a new network namespace, before it has a way out: loopback up, and what must not be reached closed.
 pub(crate) fn prepare(network: Option<&Network>) -> io::Result<()> {
     let mut kernel = Kernel::connect()?;
     let mut loopback = LinkMessage::default();
@@ -93,15 +101,32 @@ pub(crate) fn prepare(network: Option<&Network>) -> io::Result<()> {
     loopback.header.change_mask = LinkFlags::Up;
     kernel.ask(RouteNetlinkMessage::SetLink(loopback), 0)?;
     let Some(network) = network else { return Ok(()) };
-    let all = network.blocked.iter().map(|address| (*address, if address.is_ipv4() { 32 } else { 128 }));
-    for (address, length) in all.chain([LINK_LOCAL]) {
-        let done = kernel.ask(RouteNetlinkMessage::NewRoute(unreachable(address, length)), NLM_F_CREATE | NLM_F_REPLACE);
-        // Where the kernel has no IPv6, nothing is reached by it.
-        if address.is_ipv4() {
-            done?;
-        }
+    network.fence()?;
+    // Loopback has a route of its own.
+    let closed = ALWAYS.into_iter().filter(|closed| !closed.address().is_loopback());
+    let closed = closed.chain(PRIVATE).filter(|closed| !network.allowed.iter().any(|open| open.overlaps(*closed)));
+    let closed = closed.map(|closed| (IpAddr::V4(closed.address()), closed.length()));
+    let own = network.blocked.iter().map(|address| (*address, if address.is_ipv4() { 32 } else { 128 }));
+    for (address, length) in own.chain(closed) {
+        // The filter is the wall, and some of these the kernel does not take as routes.
+        let _ = kernel.ask(RouteNetlinkMessage::NewRoute(unreachable(address, length)), NLM_F_CREATE | NLM_F_REPLACE);
     }
     Ok(())
+}
+
+impl Network {
+    /// Writes the packet filter of the network namespace that this process is in.
+    fn fence(&self) -> io::Result<()> {
+        filter::install(&self.blocked, &self.allowed).map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!(
+                    "the packet filter can't be written, and without it the desk would reach this machine: {e}; `modprobe nf_tables` \
+                     may help, or create the desk without network"
+                ),
+            )
+        })
+    }
 }
 
 fn unreachable(address: IpAddr, length: u8) -> RouteMessage {
@@ -152,6 +177,37 @@ impl Kernel {
     }
 }
 
+/// Tells that addresses of this machine came or went.
+pub(crate) struct Changes(Socket);
+
+impl Changes {
+    pub(crate) fn watch() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, libc::RTMGRP_IPV4_IFADDR.cast_unsigned()))?;
+        socket.set_non_blocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// Whether there was one since the last time. One that got lost for want of room counts.
+    pub(crate) fn happened(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            match self.0.recv(&mut Vec::<u8>::with_capacity(8 << 10), 0) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return any,
+                Err(e) if e.raw_os_error() != Some(libc::ENOBUFS) => return any,
+                _ => any = true,
+            }
+        }
+    }
+}
+
+impl AsFd for Changes {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        // SAFETY: the socket is open as long as this lives.
+        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
+    }
+}
+
 /// The running helper of one desk. Dropped, it ends.
 pub(crate) struct Helper {
     tool: Tool,
@@ -171,6 +227,35 @@ impl Helper {
         let network = OwnedFd::from(File::open(format!("/proc/{pid}/ns/net"))?);
         let (child, alive) = spawn(tool, &users, &network, ids, log)?;
         Ok(Self { tool: tool.clone(), users, network, ids, log: log.into(), child, _alive: alive })
+    }
+
+    /// Closes the addresses that this machine has got since, if there are any. Entering the desk's namespaces
+    /// is done by a child, which ends there.
+    pub(crate) fn close_new_addresses(&self, known: &mut Network) -> io::Result<()> {
+        let now = host_addresses();
+        if now == known.blocked {
+            return Ok(());
+        }
+        let next = Network { blocked: now, ..known.clone() };
+        // SAFETY: the keeper has one thread, so no lock is held; the child leaves by _exit.
+        let child = match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {
+                use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+                let entered = move_into_link_name_space(self.users.as_fd(), Some(LinkNameSpaceType::User))
+                    .and_then(|()| move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network)));
+                let done = entered.is_ok() && next.fence().is_ok();
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!done)) }
+            }
+            child => rustix::process::Pid::from_raw(child),
+        };
+        let status = rustix::process::waitpid(child, rustix::process::WaitOptions::empty())?;
+        if status.is_some_and(|(_, status)| status.exit_status() == Some(0)) {
+            *known = next;
+            return Ok(());
+        }
+        Err(io::Error::other("the packet filter can't be brought up to date"))
     }
 
     /// To be watched for its end; none if it ended.

@@ -75,6 +75,8 @@ pub(crate) struct Plan {
     /// The `hotdesk` binary.
     pub(crate) binary: PathBuf,
     pub(crate) command: Vec<String>,
+    /// What opens the desk's server.
+    pub(crate) secret: String,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) rules: seccomp::Rules,
     #[serde(default)]

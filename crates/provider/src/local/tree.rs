@@ -14,12 +14,16 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Extended attributes of overlays that mean something in a lower layer. The second form is that of ordinary users.
 pub(crate) const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
 /// More than any attribute that the file systems in question keep.
 const LARGEST_ATTRIBUTE: usize = 64 << 10;
+/// Directories in directories. Each takes two descriptors, of which a process has 1024, and a part of the stack; a desk can nest them
+/// without end.
+const DEEPEST: usize = 400;
 
 /// Copies a tree to a new directory. Returns the bytes that it takes. A tree that does not exist is an empty one.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<u64> {
@@ -35,7 +39,7 @@ pub(crate) fn copy_shifted(from: &Path, to: &Path, shift: u32) -> io::Result<u64
         from => from?,
     };
     let mut copy = Copy { target: to_fd.try_clone()?, links: HashMap::new(), bytes: 0, shift };
-    copy.directory(&from_fd, &to_fd, Path::new(""))?;
+    copy.directory(&from_fd, &to_fd, Path::new(""), 0)?;
     Ok(copy.bytes)
 }
 
@@ -49,25 +53,28 @@ struct Copy {
 
 impl Copy {
     /// The content and attributes of a directory. Never by way of a link: what is copied may be changed meanwhile.
-    fn directory(&mut self, from: &OwnedFd, to: &OwnedFd, path: &Path) -> io::Result<()> {
-        for entry in Dir::read_from(from)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
+    fn directory(&mut self, from: &OwnedFd, to: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
+        if depth > DEEPEST {
+            return Err(io::Error::other(format!("its directories are nested more than {DEEPEST} deep")));
+        }
+        // Its names first: a directory that is being read takes a descriptor too.
+        let names = Dir::read_from(from)?.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+        for name in names.collect::<Result<Vec<_>, _>>()? {
+            if [c".", c".."].contains(&name.as_c_str()) {
                 continue;
             }
-            let stat = match statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
+            let stat = match statat(from, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(rustix::io::Errno::NOENT) => continue,
                 stat => stat?,
             };
-            self.entry(from, to, name, &stat, &path.join(name.to_string_lossy().as_ref()))?;
+            self.entry(from, to, &name, &stat, &path.join(std::ffi::OsStr::from_bytes(name.to_bytes())), depth)?;
         }
         let stat = rustix::fs::fstat(from)?;
         attributes(from.as_fd(), to.as_fd())?;
         self.finish(to.as_fd(), &stat)
     }
 
-    fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat, path: &Path) -> io::Result<()> {
+    fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, stat: &Stat, path: &Path, depth: usize) -> io::Result<()> {
         self.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::Directory && stat.st_nlink > 1 {
@@ -79,10 +86,12 @@ impl Copy {
         match kind {
             FileType::Directory => {
                 mkdirat(to, name, Mode::from_raw_mode(0o700))?;
-                self.directory(&open_directory(from.as_fd(), name)?, &open_directory(to.as_fd(), name)?, path)
+                self.directory(&open_directory(from.as_fd(), name)?, &open_directory(to.as_fd(), name)?, path, depth + 1)
             }
             FileType::RegularFile => {
-                let source = openat(from, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                // Without waiting: it may have become a pipe since.
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let source = openat(from, name, flags, Mode::empty())?;
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let target = openat(to, name, flags, Mode::from_raw_mode(0o600))?;
                 if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
@@ -229,6 +238,34 @@ mod tests {
             assert_eq!(meta("sub/inner").uid(), 1000);
             assert!(is_opaque(File::open(to.join("sub/inner")).unwrap().as_fd()));
         }
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        let name = Path::new(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+        std::fs::create_dir_all(from.join(name)).unwrap();
+        std::fs::write(from.join(name).join("a"), "text").unwrap();
+        // By whichever of them it is met first.
+        std::fs::hard_link(from.join(name).join("a"), from.join("b")).unwrap();
+        std::fs::hard_link(from.join(name).join("a"), from.join(name).join("c")).unwrap();
+        copy(&from, &to).unwrap();
+        let inode = |path: PathBuf| std::fs::metadata(path).unwrap().ino();
+        assert_eq!(inode(to.join(name).join("a")), inode(to.join("b")));
+        assert_eq!(inode(to.join(name).join("c")), inode(to.join("b")));
+    }
+
+    #[test]
+    fn a_tree_without_end_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = |levels: usize| {
+            let (from, to) = (folder.path().join(format!("from-{levels}")), folder.path().join(format!("to-{levels}")));
+            std::fs::create_dir_all((0..levels).fold(from.clone(), |path, _| path.join("d"))).unwrap();
+            copy(&from, &to)
+        };
+        deep(DEEPEST).unwrap();
+        assert!(deep(DEEPEST + 1).unwrap_err().to_string().contains("nested"));
     }
 
     #[test]

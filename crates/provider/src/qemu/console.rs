@@ -45,7 +45,8 @@ fn log_before(folder: &Path) -> PathBuf {
 
 /// The last lines of it.
 pub(crate) fn last_lines(folder: &Path, lines: usize) -> String {
-    let read = |path: PathBuf| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+    let read =
+        |path: PathBuf| String::from_utf8_lossy(&super::jail::read(&path, 2 * LARGEST_LOG).unwrap_or_default()).into_owned();
     let text = read(log_before(folder)) + &read(log(folder));
     let all: Vec<_> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].iter().map(|line| format!("{line}\n")).collect()

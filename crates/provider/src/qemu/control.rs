@@ -1,7 +1,7 @@
 //! How the provider talks to a machine's keeper: one JSON line each way, on a socket in the machine's private directory.
 
 use super::guest;
-use super::vm::{Vm, connect_below};
+use super::vm::Vm;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -112,7 +112,7 @@ async fn act(vm: &Vm, secret: Option<&str>, request: Request) -> Result<Outcome>
 pub(crate) async fn ask(folder: &Path, request: &Request) -> Result<Outcome> {
     let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk's machine did not do what it was asked for: {e}"));
     let asked = async {
-        let mut stream = connect_below(folder, SOCKET).await?;
+        let mut stream = crate::Address::Unix { path: folder.join(SOCKET) }.connect().await?;
         stream.write_all((serde_json::to_string(request)? + "\n").as_bytes()).await?;
         let mut line = String::new();
         BufReader::new(stream.take(LONGEST_LINE)).read_line(&mut line).await?;

@@ -1,6 +1,7 @@
 //! The steps of a desk's life.
 
 use super::console;
+use super::jail::{self, Jail};
 use super::keeper::{Bounds, Plan, Resumed, Running};
 use super::machine::{Machine, Memory, Network};
 use super::overlay;
@@ -239,7 +240,7 @@ impl Inner {
         let plan = self.plan(spec, desk, record, live).await?;
         progress.stage(if live.is_some() { "resuming its machine" } else { "starting its machine" });
         write(&desk.plan(), &plan).map_err(|e| trouble("write", &desk.plan(), &e))?;
-        make_private(&desk.run()).map_err(|e| trouble("make", &desk.run(), &e))?;
+        self.hand_to_machine(desk, &plan)?;
         self.launch(&desk.plan(), &desk.socket(), &desk.log(), &lock).await?;
         // The keeper has the lock until it has written down that it runs.
         let ready = self.ready(spec, desk, progress).await;
@@ -282,6 +283,7 @@ impl Inner {
             disk: desk.disk(record.disk),
             memory,
             network: if spec.network { Network::Outside } else { Network::Off },
+            allow_private: self.config.allow_private.clone(),
             secret: Some(spec.secret.clone()),
             settings: self.settings(spec)?,
             limit_s: if live.is_some() { RESUME_LIMIT } else { BOOT_LIMIT }.as_secs(),
@@ -289,8 +291,59 @@ impl Inner {
             save: None,
             limits: self.group(&spec.id).map(|group| Bounds { group, limits }),
             running: Some(desk.running_file()),
+            jail: None,
             machine,
-        })
+        }
+        .shut_in(self.jail(&spec.id, desk, &record.base, &record.layers)))
+    }
+
+    /// Who the machine's processes are; none where we are not root.
+    pub(super) fn jail(&self, name: &str, desk: &DeskPlace, base: &super::Base, layers: &[String]) -> Option<Jail> {
+        let read = std::iter::once(base.path.clone()).chain(layers.iter().map(|layer| self.place.layer(layer))).collect();
+        let uid = jail::uid(&self.context.fleet, name)?;
+        Some(Jail { uid, root: desk.jail(), read, write: vec![desk.path.clone()] })
+    }
+
+    /// Sees to it that a machine's user can read a file that it is shown. Ours lie in private directories; of others' we ask their owner.
+    fn let_read(&self, path: &Path) -> Result<()> {
+        let mode = std::fs::metadata(path).map_err(|e| trouble("read", path, &e))?.mode();
+        if mode & 0o004 != 0 {
+            return Ok(());
+        }
+        if !self.place.holds(path) && !path.starts_with(self.context.images.directory()) {
+            let name = path.display();
+            return Err(Error::Failed(format!(
+                "machines have a user of their own, who can't read {name}; `chmod o+r {name}` lets them"
+            )));
+        }
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode & 0o777 | 0o004);
+        std::fs::set_permissions(path, mode).map_err(|e| trouble("hand over", path, &e))
+    }
+
+    /// Gives a machine's user what it may write: its directory for sockets and logs, its disk, its memory. All else stays root's.
+    pub(super) fn hand_to_machine(&self, desk: &DeskPlace, plan: &Plan) -> Result<()> {
+        let failed = |e: std::io::Error| trouble("hand over", &desk.path, &e);
+        make_private(&desk.run()).map_err(failed)?;
+        let Some(Jail { uid, read, .. }) = &plan.jail else { return Ok(()) };
+        let uid = *uid;
+        for path in read {
+            self.let_read(path)?;
+        }
+        jail::give_folder(&desk.run(), uid).map_err(failed)?;
+        jail::give(&plan.disk, uid).map_err(failed)?;
+        match &plan.memory {
+            Memory::Own => {}
+            Memory::Kept { ram } | Memory::Unpacked { ram, .. } => {
+                std::fs::File::options().append(true).create(true).open(ram).map_err(failed)?;
+                jail::give(ram, uid).map_err(failed)?;
+            }
+            // Earlier versions kept it for root alone.
+            Memory::Resumed { ram, .. } => {
+                std::fs::set_permissions(ram, std::os::unix::fs::PermissionsExt::from_mode(jail::SHARED)).map_err(failed)?
+            }
+        }
+        // The way to them; the directory above lets nobody in from outside.
+        std::fs::set_permissions(&desk.path, std::os::unix::fs::PermissionsExt::from_mode(0o711)).map_err(failed)
     }
 
     /// Settings for the desk inside; a disk with another's server does not look at them.

@@ -9,9 +9,11 @@
 //!   guest ── virtio-net ──► QEMU ──(frames)──► allowed? ──► QEMU's user-mode network ──► outside
 //! ```
 //!
-//! Connections *into* the guest come from the gateway's address of that network. Their answers pass because they begin
-//! nothing: a packet that opens a connection (SYN without ACK) is the only one that does.
+//! Connections *into* the guest come from the keeper itself (`wire`); frames for it are taken out here and never come to that network.
 
+use super::machine::Network;
+use super::wire::{self, Wire};
+use crate::closed::{Cidr, PRIVATE, is_always};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,11 +41,27 @@ const DNS: u16 = 53;
 const DHCP_CLIENT: u16 = 68;
 const DHCP_SERVER: u16 = 67;
 
+/// What a guest may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) network: Network,
+    /// Private networks that are open.
+    pub(crate) allowed: Vec<Cidr>,
+}
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Nowhere,
+    Out,
+    Keeper,
+}
+
 /// Carries frames from one socket to the other, until either ends.
 ///
 /// What QEMU sends is read whatever becomes of what it is sent: it writes a frame to us and reads our frames in one and the same
 /// thread, so two sides that each wait for the other to read would wait for ever.
-pub(crate) async fn run(from: UnixStream, mut to: UnixStream) -> io::Result<()> {
+pub(crate) async fn run(from: UnixStream, mut to: UnixStream, wire: &Wire, rules: &Rules) -> io::Result<()> {
     let (queue, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
     let queued = AtomicUsize::new(0);
     let read = async {
@@ -61,10 +79,14 @@ pub(crate) async fn run(from: UnixStream, mut to: UnixStream) -> io::Result<()> 
             if looked.elapsed() > LOOK {
                 (own, looked) = (addresses(), Instant::now());
             }
-            if is_allowed(&frame[4..], &own) && queued.load(Ordering::Relaxed) < LONGEST_QUEUE {
-                queued.fetch_add(frame.len(), Ordering::Relaxed);
-                // Its end is the end of both.
-                let _ = queue.send(frame);
+            match way(&frame[4..], &own, rules) {
+                Way::Keeper => wire.take(frame.split_off(4)),
+                Way::Out if queued.load(Ordering::Relaxed) < LONGEST_QUEUE => {
+                    queued.fetch_add(frame.len(), Ordering::Relaxed);
+                    // Its end is the end of both.
+                    let _ = queue.send(frame);
+                }
+                Way::Out | Way::Nowhere => {}
             }
         }
     };
@@ -85,17 +107,30 @@ fn addresses() -> Vec<Ipv4Addr> {
     all.filter_map(|address| if let IpAddr::V4(address) = address { Some(address) } else { None }).collect()
 }
 
-/// Whether a frame of the guest may go on. What can't be understood may not.
-fn is_allowed(frame: &[u8], own: &[Ipv4Addr]) -> bool {
+/// Where a frame of the guest goes. What can't be understood goes nowhere.
+fn way(frame: &[u8], own: &[Ipv4Addr], rules: &Rules) -> Way {
+    let for_keeper = frame.get(..6).is_some_and(|to| to == wire::MAC);
     match frame.get(12..14) {
-        Some(kind) if kind == ARP => true,
-        Some(kind) if kind == IPV4 => is_packet_allowed(&frame[14..], own).unwrap_or(false),
+        Some(kind) if for_keeper => {
+            if kind == ARP || kind == IPV4 {
+                Way::Keeper
+            } else {
+                Way::Nowhere
+            }
+        }
+        // Who has the keeper's address is answered by the keeper alone.
+        Some(kind) if kind == ARP => match frame.get(38..42) {
+            Some(target) if target == wire::ADDRESS.octets() => Way::Keeper,
+            Some(_) => Way::Out,
+            None => Way::Nowhere,
+        },
+        Some(kind) if kind == IPV4 && is_packet_allowed(&frame[14..], own, rules).unwrap_or(false) => Way::Out,
         // There is no other network than IPv4.
-        _ => false,
+        _ => Way::Nowhere,
     }
 }
 
-fn is_packet_allowed(packet: &[u8], own: &[Ipv4Addr]) -> Option<bool> {
+fn is_packet_allowed(packet: &[u8], own: &[Ipv4Addr], rules: &Rules) -> Option<bool> {
     let header = usize::from(packet.first()? & 0x0f) * 4;
     if packet.first()? >> 4 != 4 || header < 20 {
         return None;
@@ -109,26 +144,15 @@ fn is_packet_allowed(packet: &[u8], own: &[Ipv4Addr]) -> Option<bool> {
     if protocol == UDP && whole && port(0)? == DHCP_CLIENT && port(2)? == DHCP_SERVER {
         return Some(true);
     }
-    if to.octets()[..3] == NETWORK {
-        return Some(match protocol {
-            UDP => whole && to == RESOLVER && port(2)? == DNS,
-            TCP => {
-                let flags = *inner.get(13)?;
-                let opens = flags & 0x12 != 0x10 && flags & 0x12 != 0x12 && flags & 0x04 == 0;
-                whole && (!opens || (to == RESOLVER && port(2)? == DNS))
-            }
-            _ => false,
-        });
+    if rules.network == Network::Off {
+        return Some(false);
     }
-    let never = to.is_loopback()
-        || to.is_unspecified()
-        || to.octets()[0] == 0
-        // Where clouds answer with credentials.
-        || to.is_link_local()
-        || to.is_multicast()
-        || to.octets()[0] >= 240
-        || own.contains(&to);
-    Some(!never)
+    if to.octets()[..3] == NETWORK {
+        // Every other address of it leads to this machine.
+        return Some((protocol == UDP || protocol == TCP) && whole && to == RESOLVER && port(2)? == DNS);
+    }
+    let among = |networks: &[Cidr]| networks.iter().any(|network| network.contains(to));
+    Some(!is_always(to) && !own.contains(&to) && (!among(&PRIVATE) || among(&rules.allowed)))
 }
 
 #[cfg(test)]
@@ -150,11 +174,19 @@ mod tests {
         packet
     }
 
+    fn rules(allowed: &[&str]) -> Rules {
+        Rules { network: Network::Outside, allowed: allowed.iter().map(|text| text.parse().unwrap()).collect() }
+    }
+
+    fn is_allowed(frame: &[u8], own: &[Ipv4Addr]) -> bool {
+        way(frame, own, &rules(&[])) == Way::Out
+    }
+
     #[tokio::test]
     async fn a_side_that_does_not_read_keeps_nobody_from_writing() {
         let (mut guest, from) = UnixStream::pair().unwrap();
         let (to, mut network) = UnixStream::pair().unwrap();
-        let filter = tokio::spawn(run(from, to));
+        let filter = tokio::spawn(async move { run(from, to, &Wire::new(), &rules(&[])).await });
         let mut one = frame([93, 184, 216, 34], TCP, (40000, 80), SYN);
         one.resize(1500, 7);
         let wire = [&1500_u32.to_be_bytes()[..], &one].concat();
@@ -185,12 +217,45 @@ mod tests {
         {
             assert!(!tcp(never, SYN), "{never:?}");
         }
-        // Odd flags that open nothing by the book are not trusted to open nothing.
-        for flags in [0, 1, SYN | 1, SYN | 0x20, 0x29] {
-            assert!(!tcp([10, 0, 2, 2], flags), "{flags:x}");
+        // Nor by what begins nothing by the book: connections into the guest have another way.
+        for flags in [0, 1, ACK, SYN | ACK, 0x04, SYN | 1, SYN | 0x20, 0x29] {
+            assert!(!tcp([10, 0, 2, 2], flags) && !tcp([127, 0, 0, 1], flags) && !tcp([10, 0, 2, 100], flags), "{flags:x}");
         }
-        assert!(tcp([10, 0, 2, 2], ACK) && tcp([10, 0, 2, 2], SYN | ACK) && tcp([10, 0, 2, 2], 0x04), "answers of ours");
-        assert!(!tcp([127, 0, 0, 1], ACK));
+    }
+
+    #[test]
+    fn networks_around_the_machine_are_opened_by_settings_alone() {
+        let tcp = |to, allowed: &[&str]| way(&frame(to, TCP, (40000, 80), SYN), &[], &rules(allowed)) == Way::Out;
+        for private in [[10, 1, 0, 1], [172, 17, 0, 2], [192, 168, 1, 1], [100, 64, 0, 1]] {
+            assert!(!tcp(private, &[]), "{private:?}");
+            assert!(tcp(private, &["0.0.0.0/0"]), "{private:?} is opened by a setting");
+        }
+        for never in [[169, 254, 169, 254], [168, 63, 129, 16], [100, 100, 100, 200], [127, 0, 0, 1], [10, 0, 2, 2]] {
+            assert!(!tcp(never, &["0.0.0.0/0"]), "{never:?} is opened by no setting");
+        }
+        assert!(tcp([10, 1, 2, 3], &["10.1.0.0/16"]) && !tcp([10, 2, 2, 3], &["10.1.0.0/16"]));
+    }
+
+    #[test]
+    fn the_keeper_has_its_own_frames_and_a_closed_guest_nothing_else() {
+        let off = Rules { network: Network::Off, allowed: vec!["0.0.0.0/0".parse().unwrap()] };
+        let mut answer = frame([10, 0, 2, 100], TCP, (5000, 40000), SYN | ACK);
+        answer[..6].copy_from_slice(&wire::MAC);
+        let mut question = vec![0xff; 42];
+        question[12..14].copy_from_slice(&ARP);
+        let other = question.clone();
+        question[38..42].copy_from_slice(&[10, 0, 2, 100]);
+        for rules in [&off, &rules(&[])] {
+            assert_eq!(way(&answer, &[], rules), Way::Keeper);
+            assert_eq!(way(&question, &[], rules), Way::Keeper);
+            assert_eq!(way(&other, &[], rules), Way::Out);
+            assert_eq!(way(&other[..40], &[], rules), Way::Nowhere);
+            assert_eq!(way(&frame([255; 4], UDP, (68, 67), 0), &[], rules), Way::Out, "its address");
+        }
+        assert_eq!(way(&frame([93, 184, 216, 34], TCP, (40000, 80), SYN), &[], &off), Way::Nowhere);
+        assert_eq!(way(&frame([10, 0, 2, 3], UDP, (4000, 53), 0), &[], &off), Way::Nowhere);
+        answer[12..14].copy_from_slice(&[0x86, 0xdd]);
+        assert_eq!(way(&answer, &[], &off), Way::Nowhere, "IPv6");
     }
 
     #[test]
@@ -206,8 +271,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_dropped() {
-        let good = frame([10, 0, 2, 2], TCP, (5000, 40000), ACK);
-        for length in 0..34 + 14 {
+        let good = frame([10, 0, 2, 3], TCP, (40000, 53), SYN);
+        assert!(is_allowed(&good, &[]));
+        for length in 0..34 + 4 {
             assert!(!is_allowed(&good[..length], &[]), "cut off after {length}");
         }
         let mut part = good.clone();

@@ -7,6 +7,7 @@ use super::console;
 use super::control;
 use super::front::Front;
 use super::guest::{self, Board, Kind, Status};
+use super::jail::Jail;
 use super::machine::{self, Machine, Memory, Network};
 use super::vm::{Launch, Vm};
 use crate::local::cgroup::{Group, Limits};
@@ -41,6 +42,9 @@ pub struct Plan {
     pub disk: PathBuf,
     pub memory: Memory,
     pub network: Network,
+    /// Private networks that the guest may reach.
+    #[serde(default)]
+    pub allow_private: Vec<crate::closed::Cidr>,
     /// What opens the guest's server.
     pub secret: Option<String>,
     /// Settings for the desk inside, in TOML.
@@ -54,8 +58,11 @@ pub struct Plan {
     pub save: Option<PathBuf>,
     /// What it may use.
     pub limits: Option<Bounds>,
-    /// Where to write down which processes these are.
+    /// Where to write down that this process keeps the machine.
     pub running: Option<PathBuf>,
+    /// Who its processes are, and what they see of this machine.
+    #[serde(default)]
+    pub jail: Option<Jail>,
 }
 
 /// What a machine may use, and the control group that sees to it.
@@ -66,9 +73,58 @@ pub struct Bounds {
 }
 
 impl Plan {
+    /// The same in a jail, with all files that the plan names.
+    #[must_use]
+    pub(crate) fn shut_in(mut self, jail: Option<Jail>) -> Self {
+        self.jail = jail.map(|mut jail| {
+            let Machine { program, direct, firmware, .. } = &self.machine;
+            // What comes with the system is there anyway; a program of one's own has its libraries and files beside it.
+            let own = (!program.starts_with("/usr")).then(|| program.parent().map(Path::to_owned)).flatten();
+            jail.read.extend(own);
+            jail.read.extend(firmware.clone());
+            jail.read
+                .extend(direct.iter().flat_map(|direct| std::iter::once(direct.kernel.clone()).chain(direct.initrd.clone())));
+            let outside = |path: &PathBuf| !jail.write.iter().any(|folder| path.starts_with(folder));
+            let mut write: Vec<PathBuf> = Some(self.disk.clone()).into_iter().filter(outside).collect();
+            match &self.memory {
+                Memory::Own => {}
+                Memory::Kept { ram } => write.extend(Some(ram.clone()).filter(outside)),
+                // It is opened for writing even where a copy of it is mapped.
+                Memory::Resumed { ram, state } => {
+                    write.extend(Some(ram.clone()).filter(outside));
+                    jail.read.push(state.clone());
+                }
+                Memory::Unpacked { ram, stream } => {
+                    write.extend(Some(ram.clone()).filter(outside));
+                    jail.read.extend(Some(stream.clone()).filter(outside));
+                }
+            }
+            jail.write.extend(write);
+            jail
+        });
+        self
+    }
+
     /// Writes down that this process keeps the machine, before anything else.
     pub fn announce(&self) -> Result<()> {
-        write_running(self, None, None)
+        let Some(path) = &self.running else { return Ok(()) };
+        let failed = |e: std::io::Error| directory::trouble("write", path, &e);
+        // What the machine of an earlier start wrote says nothing about this one.
+        let _ = std::fs::remove_file(machine_file(&self.folder));
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        directory::write(path, &Kept { keeper: Process::of(own).map_err(failed)?, told: Told::default() }).map_err(failed)
+    }
+
+    /// Takes the limits upon this process and gives its rights up, as far as the plan says so. To be called before it has any thread.
+    pub fn confine(&self) -> Result<()> {
+        let failed = |e: std::io::Error| directory::trouble("prepare", &self.folder, &e);
+        if let Some(Bounds { group, limits }) = &self.limits {
+            group.make(limits).and_then(|()| group.take(std::process::id())).map_err(failed)?;
+        }
+        match &self.jail {
+            Some(jail) => jail.enter().map_err(|e| Error::Failed(format!("the machine's processes can't be shut in: {e}"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -81,8 +137,30 @@ pub struct Resumed {
     pub thaw: Thaw,
 }
 
-/// The processes of a machine.
+/// What is written down of a machine by its keeper as long as it is root: it can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) keeper: Process,
+    /// Keepers of earlier versions, which stay root, write all of it here.
+    #[serde(flatten)]
+    pub(crate) told: Told,
+}
+
+/// What is written down by a keeper that has given up its rights: whoever broke out of the machine could have written it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    #[serde(default)]
+    pub(crate) qemu: Option<Process>,
+    #[serde(default)]
+    pub(crate) guest: Option<Kind>,
+}
+
+pub(crate) fn machine_file(folder: &Path) -> PathBuf {
+    folder.join("machine.json")
+}
+
+/// The processes of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Running {
     pub(crate) keeper: Process,
     pub(crate) qemu: Option<Process>,
@@ -204,13 +282,18 @@ impl Keeper {
             machine: &plan.machine,
             disk: &plan.disk,
             memory: &plan.memory,
-            network: plan.network,
-            ports: &[guest::PORT],
+            rules: super::filter::Rules { network: plan.network, allowed: plan.allow_private.clone() },
         };
         self.note("firmware", "QEMU makes the machine");
         let vm = Arc::new(Vm::start(launch).await?);
+        if let (Memory::Unpacked { .. }, Some(state)) = (&plan.memory, &plan.save) {
+            // It never runs: it turns one form of a memory into another.
+            let saved = vm.save(state, true).await;
+            vm.quit().await;
+            return saved.map(|()| "it was unpacked".into());
+        }
         self.vm.send_replace(Some(Arc::clone(&vm)));
-        write_running(plan, Some(vm.pid()), None)?;
+        tell(plan, vm.pid(), None)?;
         let control = control::serve(&plan.folder, Arc::clone(&vm), plan.secret.clone())?;
         tokio::pin!(stop);
         let kind = tokio::select! {
@@ -226,7 +309,7 @@ impl Keeper {
                 return Ok("it was told to end before it had settled".into());
             }
         };
-        write_running(plan, Some(vm.pid()), Some(kind))?;
+        tell(plan, vm.pid(), Some(kind))?;
         if let Some(state) = &plan.save {
             self.note("saving", "the guest has settled and is saved");
             vm.pause().await?;
@@ -276,26 +359,23 @@ impl Keeper {
     }
 }
 
-/// What the guest reads when it starts, and what counts its use.
+/// What the guest reads when it starts.
 fn hand_over(plan: &Plan) -> Result<()> {
     let failed = |e: std::io::Error| directory::trouble("prepare", &plan.folder, &e);
     directory::make_private(&plan.folder).map_err(failed)?;
     for (name, text) in [(machine::TOKEN, plan.secret.as_deref().unwrap_or_default()), (machine::SETTINGS, &plan.settings)] {
         directory::write_bytes(&plan.folder.join(name), text.as_bytes(), 0o600).map_err(failed)?;
     }
-    if let Some(Bounds { group, limits }) = &plan.limits {
-        group.make(limits).and_then(|()| group.take(std::process::id())).map_err(failed)?;
-    }
     Ok(())
 }
 
-fn write_running(plan: &Plan, qemu: Option<i32>, guest: Option<Kind>) -> Result<()> {
-    let Some(path) = &plan.running else { return Ok(()) };
-    let failed = |e: std::io::Error| directory::trouble("write", path, &e);
-    let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let running =
-        Running { keeper: Process::of(own).map_err(failed)?, qemu: qemu.map(Process::of).transpose().map_err(failed)?, guest };
-    directory::write(path, &running).map_err(failed)
+fn tell(plan: &Plan, qemu: i32, guest: Option<Kind>) -> Result<()> {
+    if plan.running.is_none() {
+        return Ok(());
+    }
+    let path = machine_file(&plan.folder);
+    let failed = |e: std::io::Error| directory::trouble("write", &path, &e);
+    directory::write(&path, &Told { qemu: Some(Process::of(qemu).map_err(failed)?), guest }).map_err(failed)
 }
 
 fn with_last_words(error: Error, plan: &Plan) -> Error {

@@ -64,8 +64,12 @@ impl Memory {
 pub(crate) struct Sockets {
     pub(crate) monitor: i32,
     pub(crate) console: i32,
-    /// Frames from the guest, and those that may go on.
-    pub(crate) filter: Option<(i32, i32)>,
+    /// Frames from the guest.
+    pub(crate) frames: i32,
+    /// Those of them that may go on.
+    pub(crate) allowed: i32,
+    /// Frames of the keeper for the guest.
+    pub(crate) keeper: i32,
 }
 
 /// The name of the live view's socket, in QEMU's directory.
@@ -84,7 +88,6 @@ pub(crate) fn arguments(
     disk: &Path,
     memory: &Memory,
     network: Network,
-    ports: &[u16],
     sockets: Sockets,
 ) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
@@ -106,7 +109,7 @@ pub(crate) fn arguments(
     put(&["-object", &backend]);
     put(&["-blockdev", &format!("driver=qcow2,node-name=disk,discard=unmap,file.driver=file,file.filename={}", escaped(disk))]);
     put(&["-device", "virtio-blk-pci,drive=disk,bootindex=1"]);
-    network_words(&mut put, network, ports, sockets);
+    network_words(&mut put, network, sockets);
     put(&["-device", &format!("virtio-net-pci,netdev=net,romfile=,mac={MAC}"), "-device", "virtio-rng-pci"]);
     // New random numbers for every machine that goes on from one memory.
     put(&["-device", "vmgenid,guid=auto"]);
@@ -131,21 +134,21 @@ pub(crate) fn arguments(
     all
 }
 
-fn network_words(put: &mut impl FnMut(&[&str]), network: Network, ports: &[u16], sockets: Sockets) {
+/// The user-mode network carries what the guest sends to the outside, and listens to nobody: connections into the guest are the
+/// keeper's (`wire`).
+fn network_words(put: &mut impl FnMut(&[&str]), network: Network, sockets: Sockets) {
     let mut words = String::from("user,id=net,ipv6=off,hostname=desk");
     if network == Network::Off {
         words += ",restrict=on";
     }
-    for port in ports {
-        words += &format!(",hostfwd=tcp:127.0.0.1:0-:{port}");
-    }
     put(&["-netdev", &words]);
-    if let (Network::Outside, Some((from, to))) = (network, sockets.filter) {
-        put(&["-chardev", &format!("socket,id=frames,fd={from}"), "-chardev", &format!("socket,id=allowed,fd={to}")]);
-        // Frames pass through the last one first; what comes back goes on behind it.
-        put(&["-object", "filter-redirector,id=back,netdev=net,queue=rx,indev=allowed"]);
-        put(&["-object", "filter-redirector,id=out,netdev=net,queue=rx,outdev=frames"]);
+    for (name, number) in [("frames", sockets.frames), ("allowed", sockets.allowed), ("keeper", sockets.keeper)] {
+        put(&["-chardev", &format!("socket,id={name},fd={number}")]);
     }
+    // Frames pass through the last one first; what comes back goes on behind it.
+    put(&["-object", "filter-redirector,id=back,netdev=net,queue=rx,indev=allowed"]);
+    put(&["-object", "filter-redirector,id=out,netdev=net,queue=rx,outdev=frames"]);
+    put(&["-object", "filter-redirector,id=in,netdev=net,queue=tx,indev=keeper"]);
 }
 
 /// A path inside a list of options, where a comma would end it.
@@ -167,8 +170,8 @@ mod tests {
             direct: None,
             firmware: None,
         };
-        let sockets = Sockets { monitor: 3, console: 4, filter: Some((6, 7)) };
-        let all = arguments("hotdesk-x", &machine, Path::new("/a,b/disk"), memory, network, &[5000], sockets);
+        let sockets = Sockets { monitor: 3, console: 4, frames: 6, allowed: 7, keeper: 8 };
+        let all = arguments("hotdesk-x", &machine, Path::new("/a,b/disk"), memory, network, sockets);
         all.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
@@ -178,7 +181,10 @@ mod tests {
         assert!(open.contains("outdev=frames") && !open.contains("restrict"), "{open}");
         assert!(open.find("indev=allowed") < open.find("outdev=frames"), "the order decides whether frames go in circles");
         let shut = words(&Memory::Own, Network::Off);
-        assert!(shut.contains("restrict=on") && !shut.contains("filter-redirector"), "{shut}");
+        assert!(shut.contains("restrict=on") && shut.contains("outdev=frames"), "{shut}");
+        for words in [open, shut] {
+            assert!(!words.contains("hostfwd"), "a port of this machine, open to all its users: {words}");
+        }
     }
 
     #[test]

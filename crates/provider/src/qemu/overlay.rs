@@ -46,6 +46,16 @@ pub(crate) fn shape(path: &Path) -> Result<Shape> {
     Ok(Shape { format: "raw", bytes: file.metadata().map_err(failed)?.len() })
 }
 
+/// What a qcow2 file says of itself, and to which other files it leads.
+pub(crate) fn header(path: &Path) -> Result<hotdesk_image::disk::Header> {
+    let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("the disk {} can't be read: {why}", path.display()));
+    let file = File::open(path).map_err(|e| failed(&e))?;
+    let length = file.metadata().map_err(|e| failed(&e))?.len();
+    let mut head = Vec::new();
+    file.take(CLUSTER).read_to_end(&mut head).map_err(|e| failed(&e))?;
+    hotdesk_image::disk::Header::parse(&head, length).map_err(|e| failed(&e))
+}
+
 /// Makes an empty disk of `bytes` over another one.
 pub(crate) fn create(path: &Path, below: &Path, format: &str, bytes: u64) -> Result<()> {
     let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("the disk {} can't be made: {why}", path.display()));
@@ -120,6 +130,8 @@ mod tests {
         for (path, below, format, size) in [(&over, &base, "raw", 3 << 20), (&upper, &over, "qcow2", 40 << 30)] {
             create(path, below, format, size).unwrap();
             assert_eq!(shape(path).unwrap(), Shape { format: "qcow2", bytes: size });
+            let header = header(path).unwrap();
+            assert_eq!((header.backing.as_deref(), header.backing_format.as_deref()), (below.to_str(), Some(format)));
             let tool = |words: &[&str]| {
                 let output = Command::new("qemu-img").args(words).arg(path).output().expect("qemu-utils is installed");
                 assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -4,8 +4,8 @@
 //! DATA/qemu/desks/ID/desk.json      what the desk is made of
 //!                   /disk-N.qcow2   its files: what differs from the layers below; N grows
 //!                   /plan.json      how its machine was started, with its secret
-//!                   /running.json   its processes, while it runs
-//!                   /run/           sockets and logs of the machine
+//!                   /running.json   its keeper, while it runs
+//!                   /run/           sockets and logs of the machine, owned by its user: not to be trusted
 //!                   /desk.log       what its keeper printed
 //!          /layers/ID.qcow2         disks that no longer change, below those of desks
 //!          /memory/ID/ram, state    saved machines: of snapshots, and of seeds (settled guests that new desks resume)
@@ -18,13 +18,18 @@
 //! As everywhere: whatever has its name is whole, and what is deleted loses its name first.
 
 use super::guest::Kind;
-use super::keeper::Running;
+use super::jail;
+use super::keeper::{Kept, Running, Told, machine_file};
 use super::machine::Machine;
 use crate::Result;
 use crate::local::directory::{make_private, read, remove_all, trouble, write};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// What a machine tells of itself.
+const LARGEST_NOTE: u64 = 16 << 10;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -39,6 +44,11 @@ impl Place {
         // Disks name those below them by their whole path.
         let root = root.canonicalize().map_err(|e| trouble("read", root, &e))?;
         Ok(Self { root })
+    }
+
+    /// Whether a file is one of ours.
+    pub(crate) fn holds(&self, path: &Path) -> bool {
+        path.starts_with(&self.root)
     }
 
     pub(crate) fn desks(&self) -> PathBuf {
@@ -159,7 +169,22 @@ impl DeskPlace {
     }
 
     pub(crate) fn running(&self) -> Option<Running> {
-        read(&self.running_file()).ok().flatten().filter(|running: &Running| running.keeper.is_alive())
+        self.written().filter(|running| running.keeper.is_alive())
+    }
+
+    /// The processes of its machine, as they were written down.
+    pub(crate) fn written(&self) -> Option<Running> {
+        let Kept { keeper, told: before } = read(&self.running_file()).ok().flatten()?;
+        let bytes = jail::read(&machine_file(&self.run()), LARGEST_NOTE).ok();
+        let told: Told = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(before);
+        Some(Running { keeper, qemu: told.qemu.filter(|qemu| self.is_own(qemu)), guest: told.guest })
+    }
+
+    /// Whether a process is the machine's user's: what is told of it may be a lie, and we signal it.
+    fn is_own(&self, process: &crate::local::process::Process) -> bool {
+        let owner = |path: &Path| std::fs::metadata(path).map(|meta| meta.uid()).ok();
+        let own = owner(&self.run());
+        own.is_some() && own == owner(Path::new(&format!("/proc/{}", process.pid)))
     }
 
     pub(crate) fn running_file(&self) -> PathBuf {
@@ -176,6 +201,11 @@ impl DeskPlace {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.run().join("desk.sock")
+    }
+
+    /// Where the root of its machine's processes is mounted, in their eyes alone.
+    pub(crate) fn jail(&self) -> PathBuf {
+        self.path.join("root")
     }
 
     pub(crate) fn log(&self) -> PathBuf {

@@ -89,12 +89,6 @@ impl Qmp {
         }
     }
 
-    /// A command of the monitor for people; some things exist only there. Its answer is text, empty if all is well.
-    pub(crate) async fn ask_human(&self, line: &str) -> Result<String> {
-        let answer = self.ask("human-monitor-command", json!({ "command-line": line })).await?;
-        Ok(answer.as_str().unwrap_or_default().to_owned())
-    }
-
     /// The names of what QEMU says unasked, from now on.
     pub(crate) fn events(&self) -> broadcast::Receiver<String> {
         self.events.subscribe()

@@ -10,8 +10,7 @@ use super::keeper::Plan;
 use super::machine::{Memory, Network};
 use super::place::{DeskPlace, Record, Saved, names};
 use super::seed::{size, size_of};
-use super::vm::{Launch, Vm};
-use super::{Inner, NAME, overlay};
+use super::{Inner, NAME, jail, overlay};
 use crate::local::directory::{make_private, read, trouble, write};
 use crate::{DeskSpec, Error, Result};
 use std::path::Path;
@@ -48,8 +47,22 @@ impl Inner {
             make_private(&folder).map_err(|e| trouble("make", &folder, &e))?;
         }
         let saved = async {
-            let stream = memory.then(|| folder.join("stream"));
-            let record = self.cut(&desk, record, running.is_some(), stream.as_deref()).await?;
+            // Written by the machine's user in its own directory, and taken from there.
+            let stream = memory.then(|| desk.run().join(format!("stream-{:016x}", rand::random::<u64>())));
+            let record = self.cut(id, &desk, record, running.is_some(), stream.as_deref()).await;
+            let stream = match (&record, &stream) {
+                (Ok(_), Some(stream)) => {
+                    let kept = folder.join("stream");
+                    jail::take(stream, &kept, false).map_err(|e| trouble("keep", stream, &e))?;
+                    Some(kept)
+                }
+                (Err(_), Some(stream)) => {
+                    let _ = std::fs::remove_file(stream);
+                    None
+                }
+                (_, None) => None,
+            };
+            let record = record?;
             let mut saved = Saved {
                 template: record.template.clone(),
                 base: record.base.clone(),
@@ -78,7 +91,7 @@ impl Inner {
     /// Makes the desk's disk a layer, and gives the desk an empty one over it.
     ///
     /// It is written down before the machine is told: an empty disk over the one that it still writes to says the same as that one.
-    async fn cut(&self, desk: &DeskPlace, before: Record, runs: bool, stream: Option<&Path>) -> Result<Record> {
+    async fn cut(&self, id: &str, desk: &DeskPlace, before: Record, runs: bool, stream: Option<&Path>) -> Result<Record> {
         let _guard = self.layers.lock().await;
         let (old, layer) = (desk.disk(before.disk), format!("{:016x}", rand::random::<u64>()));
         let kept = self.place.layer(&layer);
@@ -89,6 +102,9 @@ impl Inner {
         let next = desk.disk(record.disk);
         let _ = std::fs::remove_file(&next);
         self.over(&record, &next)?;
+        if let Some(uid) = jail::uid(&self.context.fleet, id) {
+            jail::give(&next, uid).map_err(|e| trouble("hand over", &next, &e))?;
+        }
         desk.write_record(&record)?;
         if runs {
             let (node, disk) = (format!("disk{}", record.disk), next.clone());
@@ -112,6 +128,8 @@ impl Inner {
             }
         }
         let _ = std::fs::remove_file(&old);
+        // Nobody owns it any more: what is made of it is another's.
+        jail::take(&kept, &kept, false).map_err(|e| trouble("keep", &kept, &e))?;
         Ok(record)
     }
 
@@ -120,24 +138,42 @@ impl Inner {
         let scratch = folder.join("scratch.qcow2");
         let layer = saved.layers.last().map(|layer| self.place.layer(layer)).unwrap_or_default();
         overlay::create(&scratch, &layer, "qcow2", saved.bytes)?;
-        let memory = Memory::Unpacked { ram: folder.join("ram"), stream: stream.to_owned() };
-        let run = folder.join("run");
-        make_private(&run).map_err(|e| trouble("make", &run, &e))?;
-        let vm = Vm::start(Launch {
-            name: &format!("hotdesk-{}-unpack", self.context.fleet),
-            folder: &run,
-            machine: &saved.machine,
-            disk: &scratch,
-            memory: &memory,
+        let place = DeskPlace { path: folder.to_owned() };
+        let name = format!("unpack-{:016x}", rand::random::<u64>());
+        let plan = Plan {
+            name: format!("hotdesk-{}-{name}", self.context.fleet),
+            folder: place.run(),
+            machine: saved.machine.clone(),
+            disk: scratch.clone(),
+            memory: Memory::Unpacked { ram: folder.join("ram"), stream: stream.to_owned() },
             network: Network::Off,
-            ports: &[],
-        })
-        .await?;
-        let written = vm.save(&folder.join("state"), true).await;
-        vm.quit().await;
-        let _ = std::fs::remove_file(stream);
-        let _ = std::fs::remove_file(scratch);
-        let _ = std::fs::remove_dir_all(run);
+            allow_private: Vec::new(),
+            secret: None,
+            settings: String::new(),
+            limit_s: 0,
+            resumed: None,
+            save: Some(place.run().join("state")),
+            limits: None,
+            running: Some(place.running_file()),
+            jail: None,
+        }
+        .shut_in(self.jail(&name, &place, &saved.base, &saved.layers));
+        write(&place.plan(), &plan).map_err(|e| trouble("write", &place.plan(), &e))?;
+        self.hand_to_machine(&place, &plan)?;
+        let lock = self.locks.take_file(self.place.lock(&name), &name).await?;
+        let written = async {
+            self.launch(&place.plan(), &place.socket(), &place.log(), &lock).await?;
+            self.until_saved(&place, saved, &crate::Progress::new().0).await?;
+            self.keep_memory(&place, None)
+        };
+        let written = written.await;
+        self.end(&place, None).await;
+        lock.forget();
+        for file in [stream, &scratch, &place.plan(), &place.log()] {
+            let _ = std::fs::remove_file(file);
+        }
+        let _ = std::fs::remove_dir_all(place.run());
+        let _ = std::fs::remove_dir_all(place.jail());
         written
     }
 
@@ -166,6 +202,7 @@ impl Inner {
         }
         let packed = desk.path.join("archive.qcow2");
         let Record { base, disk, .. } = &record;
+        self.check_chain(&desk, &record)?;
         let made = async {
             let _ = std::fs::remove_file(&packed);
             let mut words: Vec<std::ffi::OsString> =
@@ -191,6 +228,26 @@ impl Inner {
         let made = made.await;
         let _ = std::fs::remove_file(&packed);
         made
+    }
+
+    /// Makes sure that a desk's disk leads to the files that it was made of and to no others: whoever broke out of its machine could
+    /// have written the name of any file into it, and we read as root.
+    fn check_chain(&self, desk: &DeskPlace, record: &Record) -> Result<()> {
+        let mut chain = vec![(desk.disk(record.disk), "qcow2")];
+        chain.extend(record.layers.iter().rev().map(|layer| (self.place.layer(layer), "qcow2")));
+        chain.push((record.base.path.clone(), record.base.format.as_str()));
+        for (disk, below) in chain.iter().zip(&chain[1..]) {
+            let header = overlay::header(&disk.0)?;
+            let leads = header.backing.as_deref().map(Path::new) == Some(&*below.0);
+            if !leads || header.backing_format.as_deref() != Some(below.1) || header.external_data {
+                return Err(Error::Failed(format!(
+                    "the disk {} leads elsewhere than it was made for: to {:?}",
+                    disk.0.display(),
+                    header.backing
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// A stopped desk out of such a stream.

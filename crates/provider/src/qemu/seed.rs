@@ -8,7 +8,7 @@ use super::disks::Disk;
 use super::keeper::{Plan, Running};
 use super::machine::{Machine, Memory, Network};
 use super::place::{DeskPlace, Record, Saved, names};
-use super::{Inner, NAME};
+use super::{Inner, NAME, jail};
 use crate::local::directory::{make_private, read, trouble, write};
 use crate::{Address, DeskSpec, Door, Error, Progress, Result};
 use hotdesk_api::desk::Resources;
@@ -90,21 +90,26 @@ impl Inner {
                 disk: self.place.layer(&layer),
                 memory: Memory::Kept { ram: desk.path.join("ram") },
                 network: Network::Off,
+                allow_private: Vec::new(),
                 secret: Some(saved.token.clone()),
                 settings: self.settings(&spec_of(template, &machine))?,
                 limit_s: BOOT_LIMIT.as_secs(),
                 resumed: None,
-                save: Some(desk.path.join("state")),
+                save: Some(desk.run().join("state")),
                 limits: None,
                 running: Some(desk.running_file()),
+                jail: None,
                 machine,
-            };
+            }
+            .shut_in(self.jail(&name, &desk, &disk.base, &[]));
             write(&desk.plan(), &plan).map_err(|e| trouble("write", &desk.plan(), &e))?;
-            make_private(&desk.run()).map_err(|e| trouble("make", &desk.run(), &e))?;
+            self.hand_to_machine(&desk, &plan)?;
             self.launch(&desk.plan(), &desk.socket(), &desk.log(), &lock).await?;
             let running = self.until_saved(&desk, &saved, progress).await?;
             saved.guest = running.guest;
-            saved.size_bytes = size(&desk.path) + size_of(&self.place.layer(&layer));
+            let layer = self.place.layer(&layer);
+            self.keep_memory(&desk, Some(&layer))?;
+            saved.size_bytes = size(&desk.path) + size_of(&layer);
             Ok(saved)
         };
         let made = made.await;
@@ -143,6 +148,15 @@ impl Inner {
         }
     }
 
+    /// What a machine has saved becomes what others start from: nobody owns it but us.
+    pub(super) fn keep_memory(&self, desk: &DeskPlace, layer: Option<&Path>) -> Result<()> {
+        let failed = |e: std::io::Error| trouble("keep", &desk.path, &e);
+        let ram = desk.path.join("ram");
+        jail::take(&ram, &ram, true).map_err(failed)?;
+        jail::take(&desk.run().join("state"), &desk.path.join("state"), false).map_err(failed)?;
+        layer.map_or(Ok(()), |layer| jail::take(layer, layer, false).map_err(failed))
+    }
+
     fn usable(&self, path: &Path) -> Result<Option<Saved>> {
         let Some(saved) = read::<Saved>(path)? else { return Ok(None) };
         let memory = saved.memory.as_ref().map(|name| self.place.memory(name));
@@ -156,13 +170,13 @@ impl Inner {
     }
 
     /// Waits until a machine has saved itself and ended.
-    async fn until_saved(&self, desk: &DeskPlace, saved: &Saved, progress: &Progress) -> Result<Running> {
+    pub(super) async fn until_saved(&self, desk: &DeskPlace, saved: &Saved, progress: &Progress) -> Result<Running> {
         let door = Door { address: Address::Unix { path: desk.socket() }, secret: saved.token.clone() };
         let begun = tokio::time::Instant::now();
         loop {
-            let running: Option<Running> = read(&desk.running_file())?;
+            let running: Option<Running> = desk.written();
             let alive = running.as_ref().is_some_and(|running| running.keeper.is_alive());
-            if desk.path.join("state").is_file() && !alive {
+            if desk.run().join("state").is_file() && !alive {
                 return running.ok_or_else(|| Error::Failed("a machine saved itself and left no note".into()));
             }
             if !alive && (running.is_some() || begun.elapsed() > KEEPER_LIMIT) {

@@ -1,23 +1,22 @@
 //! A machine that runs: one QEMU process, and the ways into it.
 
 use super::console::{self, Sign};
-use super::filter;
-use super::machine::{self, Machine, Memory, Network, Sockets};
+use super::filter::{self, Rules};
+use super::machine::{self, Machine, Memory, Sockets};
 use super::qmp::Qmp;
+use super::wire::{self, Wire};
 use crate::{Error, Result};
 use serde_json::json;
-use std::collections::HashMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// What a machine is started with.
@@ -29,9 +28,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) disk: &'a Path,
     pub(crate) memory: &'a Memory,
-    pub(crate) network: Network,
-    /// Ports of the guest that are reached from the start; others can follow.
-    pub(crate) ports: &'a [u16],
+    /// What the guest may reach.
+    pub(crate) rules: Rules,
 }
 
 /// How long a machine's state may take to come or go: gigabytes through a slow disk.
@@ -54,8 +52,7 @@ pub(crate) struct Vm {
     kill: Arc<Notify>,
     pid: i32,
     folder: PathBuf,
-    /// Ports of the guest, and where each is found on loopback.
-    forwards: Mutex<HashMap<u16, u16>>,
+    wire: Wire,
     sign: watch::Receiver<Sign>,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -73,19 +70,20 @@ impl Vm {
         let _ = std::fs::remove_file(folder.join(machine::VIEW));
         let (monitor, monitor_end) = pair().map_err(failed)?;
         let (console_ours, console_end) = pair().map_err(failed)?;
-        let mut ends = vec![monitor_end, console_end];
-        let mut filtered = None;
-        if launch.network == Network::Outside {
-            let ((frames, frames_end), (allowed, allowed_end)) = (pair().map_err(failed)?, pair().map_err(failed)?);
-            ends.extend([frames_end, allowed_end]);
-            filtered = Some((frames, allowed));
-        }
-        let number = |index: usize| ends.get(index).map_or(-1, AsRawFd::as_raw_fd);
-        let sockets =
-            Sockets { monitor: number(0), console: number(1), filter: filtered.is_some().then(|| (number(2), number(3))) };
-        let Launch { name, machine, disk, memory, network, ports, .. } = launch;
-        let words = machine::arguments(name, machine, disk, memory, network, ports, sockets);
-        let mut child = spawn(&machine.program, &words, &folder, &ends)?;
+        let (frames, frames_end) = pair().map_err(failed)?;
+        let (allowed, allowed_end) = pair().map_err(failed)?;
+        let (own_frames, keeper_end) = pair().map_err(failed)?;
+        let sockets = Sockets {
+            monitor: monitor_end.as_raw_fd(),
+            console: console_end.as_raw_fd(),
+            frames: frames_end.as_raw_fd(),
+            allowed: allowed_end.as_raw_fd(),
+            keeper: keeper_end.as_raw_fd(),
+        };
+        let ends = vec![monitor_end, console_end, frames_end, allowed_end, keeper_end];
+        let Launch { name, machine, disk, memory, rules, .. } = launch;
+        let words = machine::arguments(name, machine, disk, memory, rules.network, sockets);
+        let mut child = spawn(&machine.program, &words, &folder, &ends).await?;
         drop(ends);
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
         let qmp = match Qmp::open(monitor).await {
@@ -98,24 +96,29 @@ impl Vm {
         };
         let (sender, sign) = watch::channel(Sign::Silent);
         let (kill, (tell_exit, exit)) = (Arc::new(Notify::new()), watch::channel(None));
-        let mut tasks = vec![
+        let wire = Wire::new();
+        let (filtered, carried) = (wire.clone(), wire.clone());
+        let tasks = vec![
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                if let Err(e) = filter::run(frames, allowed, &filtered, &rules).await {
+                    tracing::debug!(error = %e, "the guest's network ended");
+                }
+                filtered.end();
+            })),
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                if let Err(e) = carried.run(own_frames).await {
+                    tracing::debug!(error = %e, "the way into the guest ended");
+                }
+            })),
             AbortOnDropHandle::new(tokio::spawn(console::run(console_ours, folder.clone(), sender))),
             AbortOnDropHandle::new(tokio::spawn(watch_over(child, Arc::clone(&kill), tell_exit))),
         ];
-        if let Some((frames, allowed)) = filtered {
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(async move {
-                if let Err(e) = filter::run(frames, allowed).await {
-                    tracing::debug!(error = %e, "the guest's network ended");
-                }
-            })));
-        }
-        let vm = Self { qmp, exit, kill, pid, folder, forwards: Mutex::default(), sign, _tasks: tasks };
+        let vm = Self { qmp, exit, kill, pid, folder, wire, sign, _tasks: tasks };
         match memory {
             Memory::Own | Memory::Kept { .. } => {}
             Memory::Resumed { state, .. } => vm.load(state, true).await?,
             Memory::Unpacked { stream, .. } => vm.load(stream, false).await?,
         }
-        vm.learn_forwards().await?;
         Ok(vm)
     }
 
@@ -142,31 +145,8 @@ impl Vm {
     }
 
     /// A connection to a port of the guest.
-    pub(crate) async fn connect(&self, port: u16) -> Result<TcpStream> {
-        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, self.forward(port).await?));
-        let stream = TcpStream::connect(at).await.map_err(|e| Error::Failed(format!("port {port} of the guest: {e}")))?;
-        let _ = stream.set_nodelay(true);
-        Ok(stream)
-    }
-
-    /// Where a port of the guest is found on loopback.
-    pub(crate) async fn forward(&self, port: u16) -> Result<u16> {
-        if let Some(known) = self.forwards.lock().await.get(&port) {
-            return Ok(*known);
-        }
-        let said = self.qmp.ask_human(&format!("hostfwd_add net tcp:127.0.0.1:0-:{port}")).await?;
-        if !said.trim().is_empty() {
-            return Err(Error::Failed(format!("port {port} of the guest can't be reached: {}", said.trim())));
-        }
-        self.learn_forwards().await?;
-        let known = self.forwards.lock().await.get(&port).copied();
-        known.ok_or_else(|| Error::Failed(format!("port {port} of the guest can't be reached")))
-    }
-
-    async fn learn_forwards(&self) -> Result<()> {
-        let text = self.qmp.ask_human("info usernet").await?;
-        self.forwards.lock().await.extend(forwards(&text));
-        Ok(())
+    pub(crate) async fn connect(&self, port: u16) -> Result<wire::Stream> {
+        self.wire.connect(port).await.map_err(|e| Error::Failed(format!("port {port} of the guest: {e}")))
     }
 
     /// What the machine's screen shows, as PNG.
@@ -357,7 +337,7 @@ fn complaints(folder: &Path) -> String {
 }
 
 /// Starts QEMU in its directory, with the sockets that it is given and nothing else of ours. It ends with this process.
-fn spawn(program: &Path, words: &[std::ffi::OsString], folder: &Path, sockets: &[OwnedFd]) -> Result<Child> {
+async fn spawn(program: &Path, words: &[std::ffi::OsString], folder: &Path, sockets: &[OwnedFd]) -> Result<Child> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::Unavailable {
             provider: super::NAME,
@@ -378,7 +358,7 @@ fn spawn(program: &Path, words: &[std::ffi::OsString], folder: &Path, sockets: &
                 return Err(std::io::Error::last_os_error());
             }
         }
-        // SAFETY: sets what happens to the child alone, when the thread that started it ends; those of the runtime live as long as it.
+        // SAFETY: sets what happens to the child alone, when the thread that started it ends: the spawner's, which does not end before us.
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } == -1 {
             return Err(std::io::Error::last_os_error());
         }
@@ -386,30 +366,5 @@ fn spawn(program: &Path, words: &[std::ffi::OsString], folder: &Path, sockets: &
     };
     // SAFETY: what runs between fork and exec makes system calls and nothing else.
     unsafe { command.pre_exec(prepare) };
-    command.spawn().map_err(failed)
-}
-
-/// Reads QEMU's table of ports: `TCP[HOST_FORWARD]  8  127.0.0.1 43829  10.0.2.15  5000  0  0`.
-fn forwards(text: &str) -> HashMap<u16, u16> {
-    let lines = text.lines().filter(|line| line.trim_start().starts_with("TCP[HOST_FORWARD]"));
-    let ports = lines.filter_map(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        Some((words.get(5)?.parse().ok()?, words.get(3)?.parse().ok()?))
-    });
-    ports.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_ports_is_read() {
-        let text = "Hub -1 (net):\r\n  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n  \
-            TCP[HOST_FORWARD]   8       127.0.0.1 43829       10.0.2.15  5000     0     0\r\n  \
-            TCP[ESTABLISHED]    9       127.0.0.1 43829       10.0.2.15  22     0     0\r\n  \
-            TCP[HOST_FORWARD]  11       127.0.0.1 37473       10.0.2.15  9222     0     0\r\n";
-        assert_eq!(forwards(text), HashMap::from([(5000, 43829), (9222, 37473)]));
-        assert!(forwards("nonsense").is_empty());
-    }
+    super::spawner::spawn(command).await.map_err(failed)
 }

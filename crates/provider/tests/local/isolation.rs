@@ -105,6 +105,7 @@ async fn dangerous_calls_are_refused() {
         ("settimeofday", "164, 0, 0"),
         ("a socket to the virtual machine's host", "41, 40, 1, 0"),
         ("a packet socket", "41, 17, 3, 0"),
+        ("a pair of TIPC sockets", "53, 30, 1, 0, 0"),
     ] {
         assert_eq!(errno(&desk, call).await, EPERM, "{what}");
     }
@@ -112,6 +113,9 @@ async fn dangerous_calls_are_refused() {
         ("clone3", "435, 0, 0"),
         ("io_uring_setup", "425, 1, 0"),
         ("mount by its other number", "0x40000000 + 165, 0, 0, 0, 0, 0"),
+        ("listmount", "458, 0, 0, 0, 0"),
+        ("open_tree_attr", "467, 0, 0, 0, 0, 0"),
+        ("one that no kernel has", "600, 0"),
     ] {
         assert_eq!(errno(&desk, call).await, ENOSYS, "{what}");
     }
@@ -161,14 +165,14 @@ async fn a_desk_that_used_up_its_memory_says_so() {
 async fn its_directory_on_the_host_is_not_its_own() {
     let place = Place::new().await;
     let desk = place.desk("d-run").await;
-    assert_eq!(desk.sh("cat /run/hotdesk/token").await.text, "secret-of-d-run");
+    assert_eq!(desk.sh("ls /run/hotdesk").await.text.replace('\n', " "), "desk.sock desk.toml log server.sock");
     for attempt in [
         "echo x > /run/hotdesk/file",
         "rm -f /run/hotdesk/desk.sock && ! test -e /run/hotdesk/desk.sock",
         "mv /run/hotdesk/desk.sock /run/hotdesk/other",
         "ln -sf /etc/passwd /run/hotdesk/desk.sock",
-        "echo x >> /run/hotdesk/token",
-        "chmod 666 /run/hotdesk/token",
+        "echo x >> /run/hotdesk/desk.toml",
+        "chmod 666 /run/hotdesk/desk.toml",
         "echo x > /run/hotdesk/log",
         "echo x >> /usr/local/bin/hotdesk",
         "rm -f /usr/local/bin/hotdesk && ! test -e /usr/local/bin/hotdesk",

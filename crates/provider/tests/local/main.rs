@@ -3,6 +3,7 @@
 //! These tests need root, the template `bare` (built when it is missing) and the `hotdesk` binary.
 
 mod crowd;
+mod hostile;
 mod isolation;
 mod life;
 mod live;

@@ -2,6 +2,7 @@
 
 use crate::place::{Desk, Place, leftovers};
 use hotdesk_provider::Provider;
+use hotdesk_provider::local::Config;
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ struct Outside {
     theirs: String,
     /// A link-local address of it.
     credentials: String,
+    /// A private one.
+    private: String,
 }
 
 const PORT: u16 = 8099;
@@ -27,6 +30,7 @@ impl Outside {
         let name = format!("hd{number:04x}{:02x}", rand::random::<u8>());
         let (ours, theirs) = (format!("198.18.{high}.{}", low & 0xfc | 1), format!("198.18.{high}.{}", low & 0xfc | 2));
         let credentials = format!("169.254.{}.{}", high.clamp(1, 254), low.clamp(1, 254));
+        let private = format!("10.199.{high}.{low}");
         let run = |words: &str| {
             let words: Vec<_> = words.split_whitespace().collect();
             let status = Command::new("ip").args(&words).status().expect("the command `ip` is installed (package iproute2)");
@@ -39,15 +43,17 @@ impl Outside {
         run(&format!("-n {name} addr add {theirs}/30 dev eth0"));
         // Where clouds answer with credentials.
         run(&format!("-n {name} addr add {credentials}/32 dev eth0"));
+        run(&format!("-n {name} addr add {private}/32 dev eth0"));
         run(&format!("-n {name} link set eth0 up"));
         run(&format!("-n {name} link set lo up"));
         run(&format!("route add {credentials}/32 via {theirs}"));
+        run(&format!("route add {private}/32 via {theirs}"));
         let script = format!(
             "use IO::Socket::INET; my $l = IO::Socket::INET->new(LocalPort => {PORT}, Listen => 9, ReuseAddr => 1) or die; \
              while (my $c = $l->accept) {{ print $c \"hello from outside\\n\"; close $c }}"
         );
         let server = Command::new("ip").args(["netns", "exec", &name, "perl", "-e", &script]).spawn().unwrap();
-        let outside = Self { name, server, ours, theirs, credentials };
+        let outside = Self { name, server, ours, theirs, credentials, private };
         let end = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect((outside.theirs.as_str(), PORT)).is_err() {
             assert!(Instant::now() < end, "the machine next door does not answer");
@@ -55,6 +61,7 @@ impl Outside {
         }
         std::net::TcpStream::connect((outside.credentials.as_str(), PORT))
             .expect("this machine itself reaches the address of credentials");
+        std::net::TcpStream::connect((outside.private.as_str(), PORT)).expect("this machine itself reaches the private address");
         outside
     }
 }
@@ -142,6 +149,87 @@ async fn the_network_ends_with_its_keeper_and_the_desk_goes_on() {
     assert_eq!(desk.sh("echo alive").await.text, "alive");
     place.local.delete("d-keeper").await.unwrap();
     assert_eq!(leftovers(&place, desk.pid), Vec::<String>::new());
+}
+
+/// Waits until a desk reaches the outside: its network comes up while it starts, and may be a moment later.
+async fn reaches(desk: &Desk, address: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while fetch(desk, address, PORT).await != "hello from outside" {
+        assert!(Instant::now() < end, "{address} is not reached");
+    }
+}
+
+/// The number of the error that a datagram to an address gives, sent past all routes: by a socket that is bound to the device.
+async fn datagram(desk: &Desk, address: &str) -> String {
+    let script = format!(
+        "use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 17) or die; setsockopt($s, 1, 25, \"tap0\\0\") or die; \
+         print send($s, \"x\", 0, pack_sockaddr_in(9, inet_aton(\"{address}\"))) ? \"sent\" : $!+0"
+    );
+    desk.sh(&format!("perl -e '{script}'")).await.text
+}
+
+const EPERM: &str = "1";
+
+#[tokio::test]
+async fn what_is_closed_is_closed_past_the_routes_too() {
+    let outside = Outside::new();
+    let place = Place::new().await;
+    let mut spec = place.spec("d-past");
+    spec.network = true;
+    let desk = place.create(&spec).await;
+    reaches(&desk, &outside.theirs).await;
+    assert_eq!(datagram(&desk, &outside.theirs).await, "sent");
+    // The kernel itself may refuse these.
+    for address in ["127.0.0.1", "127.9.9.9", "0.0.0.1"] {
+        assert_ne!(datagram(&desk, address).await, "sent", "{address}");
+    }
+    let fixed = ["169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "240.0.0.1"];
+    let private = ["10.0.2.2", "10.0.2.3", "10.1.2.3", "172.16.0.1", "172.17.0.2", "192.168.1.1", "100.64.0.1", &outside.private];
+    // A host that is itself behind slirp has the address that the desk has, which is then the desk's own.
+    let own: Vec<_> = host_addresses().into_iter().filter(|address| address != "10.0.2.100").collect();
+    for address in own.iter().map(String::as_str).chain(fixed).chain(private) {
+        assert_eq!(datagram(&desk, address).await, EPERM, "{address}");
+    }
+    assert!(!fetch(&desk, &outside.private, PORT).await.contains("hello"), "a private network is reached");
+    // The desk has no IPv6 but that of its own loopback.
+    let script = "use Socket; socket(my $s, AF_INET6, SOCK_DGRAM, 17) or die; setsockopt($s, 1, 25, \"tap0\\0\") or die; \
+                  print send($s, \"x\", 0, pack_sockaddr_in6(9, inet_pton(AF_INET6, \"fd00:ec2::254\"))) ? \"sent\" : $!+0";
+    assert_ne!(desk.sh(&format!("perl -e '{script}'")).await.text, "sent");
+    // Its own services are its own.
+    let own = "perl -MIO::Socket::INET -e 'my $l = IO::Socket::INET->new(LocalAddr => \"127.0.0.1\", Listen => 1) or die; \
+               IO::Socket::INET->new(PeerAddr => \"127.0.0.1\", PeerPort => $l->sockport) or die; print \"own\"'";
+    assert_eq!(desk.sh(own).await.text, "own");
+}
+
+#[tokio::test]
+async fn an_operator_opens_private_networks_and_nothing_else() {
+    let outside = Outside::new();
+    let allow_private =
+        vec!["10.199.0.0/16".parse().unwrap(), "198.18.0.0/15".parse().unwrap(), "169.254.0.0/16".parse().unwrap()];
+    let place = Place::with(Config { allow_private, ..Config::default() }).await;
+    let mut spec = place.spec("d-open");
+    spec.network = true;
+    let desk = place.create(&spec).await;
+    reaches(&desk, &outside.private).await;
+    assert_eq!(datagram(&desk, "10.1.2.3").await, EPERM);
+    assert_eq!(datagram(&desk, &outside.ours).await, EPERM, "an address of this machine, in a network that was opened");
+    assert_eq!(datagram(&desk, &outside.credentials).await, EPERM, "no setting opens the addresses of credentials");
+}
+
+#[tokio::test]
+async fn addresses_that_the_host_gets_later_are_closed_too() {
+    let place = Place::new().await;
+    let mut spec = place.spec("d-later");
+    spec.network = true;
+    let desk = place.create(&spec).await;
+    let outside = Outside::new();
+    reaches(&desk, &outside.theirs).await;
+    let end = Instant::now() + Duration::from_secs(60);
+    while datagram(&desk, &outside.ours).await != EPERM {
+        assert!(Instant::now() < end, "an address that came after the desk's start stays open");
+    }
+    assert_eq!(datagram(&desk, &outside.theirs).await, "sent", "the rest of the filter is as it was");
+    assert_eq!(datagram(&desk, "169.254.169.254").await, EPERM);
 }
 
 fn host_addresses() -> Vec<String> {

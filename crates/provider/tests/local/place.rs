@@ -49,7 +49,7 @@ impl Place {
 
     pub(crate) async fn at(folder: tempfile::TempDir, config: Config) -> Self {
         let fleet = format!("t{:07x}", rand::random::<u32>() >> 4);
-        let place = Self { local: open(&fleet, folder.path(), config), fleet, folder, config };
+        let place = Self { local: open(&fleet, folder.path(), config.clone()), fleet, folder, config };
         let (progress, _) = Progress::new();
         place.local.prepare("bare", &progress).await.expect("the template `bare` can be built");
         place
@@ -57,7 +57,7 @@ impl Place {
 
     /// The same directory, as a new orchestrator finds it.
     pub(crate) fn again(&self) -> Local {
-        open(&self.fleet, self.folder.path(), self.config)
+        open(&self.fleet, self.folder.path(), self.config.clone())
     }
 
     pub(crate) fn data(&self) -> PathBuf {

@@ -53,6 +53,11 @@ async fn as_an_ordinary_user() {
     assert_eq!(desk.sh("id -u; hostname; cat /proc/1/comm").await.text, "1000\nd-mine\nhotdesk");
     assert_ne!(desk.sh("mount -t tmpfs none /mnt || unshare -U true").await.code, 0);
     assert_eq!(desk.sh("grep -c . /proc/net/dev").await.text, "3", "only loopback");
+    // The user of the desk is the user of the host, who owns the directory; it is read-only.
+    for attempt in ["echo x > /run/hotdesk/x", "ln -sfn /etc/passwd /run/hotdesk/server.sock", "echo x >> /run/hotdesk/desk.toml"]
+    {
+        assert_ne!(desk.sh(attempt).await.code, 0, "{attempt}");
+    }
     assert!(desk.sh("echo kept > ~/kept; rm ~/.bashrc; rm -r ~/Desktop; mkdir ~/Desktop; touch ~/Desktop/x").await.code == 0);
     let usage = place.local.usage("d-mine").await.unwrap();
     assert!(usage.processes >= 5 && usage.memory_bytes > 10 << 20 && usage.disk_bytes > 0, "{usage:?}");

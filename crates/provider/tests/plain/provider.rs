@@ -1,4 +1,4 @@
-//! A provider in 138 lines of code: desks as plain processes of this machine, without walls around them.
+//! A provider in 147 lines of code: desks as plain processes of this machine, without walls around them.
 //!
 //! `docs/providers.md` walks through it; `main.rs` beside it holds it to the rules.
 
@@ -38,11 +38,14 @@ impl Plain {
     async fn run(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
         let folder = self.folder(&spec.id);
         let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", folder.display()));
-        if self.process(&spec.id).await.is_none() {
+        let mut child = None;
+        let pid = if let Some(pid) = self.process(&spec.id).await {
+            pid
+        } else {
             progress.stage("starting the desk");
             fs::create_dir_all(folder.join("home")).await.map_err(failed)?;
             let log = std::fs::File::create(folder.join("log")).map_err(failed)?;
-            let child = Command::new(&self.context.binary)
+            let started = Command::new(&self.context.binary)
                 .args(["desk", "--display", "auto", "--listen"])
                 .arg(format!("unix:{}", folder.join("desk.sock").display()))
                 .args(["--size", &format!("{}x{}", spec.screen.width, spec.screen.height)])
@@ -56,15 +59,24 @@ impl Plain {
                 .process_group(0)
                 .spawn()
                 .map_err(failed)?;
-            fs::write(folder.join("pid"), child.id().unwrap_or_default().to_string()).await.map_err(failed)?;
-        }
-        let pid = self.process(&spec.id).await.unwrap_or_default();
+            let pid = started.id().unwrap_or_default() as i32;
+            fs::write(folder.join("pid"), pid.to_string()).await.map_err(failed)?;
+            child = Some(started);
+            pid
+        };
         let placed = self.placed(&spec.id, pid);
         let door = Door { address: placed.address.clone(), secret: spec.secret.clone() };
         let told = progress.clone();
+        // A process that has just begun has no command line for a moment: one's own child is waited for, not looked up.
+        let ended = async {
+            match &mut child {
+                Some(child) => drop(child.wait().await),
+                None => self.ended(&spec.id).await,
+            }
+        };
         tokio::select! {
             ready = door.wait_ready(READY, move |stage| told.stage(stage), async || None) => ready.map(|()| placed),
-            () = self.ended(&spec.id) => Err(Error::NotReady(format!("its process ended: {}", self.logs(&spec.id, 3).await?))),
+            () = ended => Err(Error::NotReady(format!("its process ended: {}", self.logs(&spec.id, 3).await?))),
         }
     }
 

@@ -18,6 +18,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Remote {
     pub(super) url: Url,
+    /// Where the server sent us on to.
+    final_url: Url,
     /// Not known of servers that send in chunks.
     pub(super) size: Option<u64>,
     pub(super) head: Vec<u8>,
@@ -71,18 +73,19 @@ impl Remote {
         let size = file.metadata().map_err(|e| at(&path, &e))?.len();
         let mut head = vec![0; HEAD.min(size) as usize];
         file.read_exact_at(&mut head, 0).map_err(|e| at(&path, &e))?;
-        Ok(Self { url, size: Some(size), head, kind: Kind::File { file: Arc::new(file), path } })
+        Ok(Self { final_url: url.clone(), url, size: Some(size), head, kind: Kind::File { file: Arc::new(file), path } })
     }
 
     async fn http(url: Url) -> Result<Self> {
-        let client = client()?;
+        let client = client(&url)?;
         let first = Http { client, url: url.clone(), validator: None };
         let mut response = first.ask(0, HEAD).await.map_err(|e| cant(&url, &e))?;
+        let final_url = response.url().clone();
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {}
             StatusCode::OK => {
                 let size = response.content_length();
-                return Ok(Self { url, size, head: Vec::new(), kind: Kind::Stream(Box::new(response)) });
+                return Ok(Self { url, final_url, size, head: Vec::new(), kind: Kind::Stream(Box::new(response)) });
             }
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(Error::Invalid(format!("{url}: it is empty"))),
             status => return Err(Error::Invalid(format!("{url}: the server answered {status}"))),
@@ -99,7 +102,23 @@ impl Remote {
                 return Err(Error::Failed(format!("{url}: the server sends more than was asked for")));
             }
         }
-        Ok(Self { url, size: Some(size), head, kind: Kind::Ranges(Http { validator, ..first }) })
+        Ok(Self { url, final_url, size: Some(size), head, kind: Kind::Ranges(Http { validator, ..first }) })
+    }
+
+    /// Refuses a disk that somebody on the way could have changed.
+    pub(super) fn check_trust(&self, sha256: Option<&str>) -> Result<()> {
+        let why = match sha256 {
+            None => "without its SHA-256",
+            Some("beside") => "with the SHA-256 that lies beside it",
+            Some(_) => return Ok(()),
+        };
+        // Where a server sends us on to counts as much as where we began.
+        match [&self.url, &self.final_url].into_iter().find(|url| is_open_to_others(url)) {
+            Some(url) => Err(Error::Invalid(format!(
+                "{url} comes over plain HTTP, where anybody on the way can change it, {why}: use https, or give the SHA-256 in hex"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A small part, for looking into an archive. Nothing where only the whole can be had.
@@ -126,7 +145,7 @@ impl Remote {
                 std::fs::read(&path).map_err(|e| at(&path, &e))?
             }
             _ => {
-                let http = Http { client: client()?, url: url.clone(), validator: None };
+                let http = Http { client: client(&url)?, url: url.clone(), validator: None };
                 let mut response = http.ask(0, 4096).await.map_err(|e| cant(&url, &e))?;
                 if !response.status().is_success() {
                     return Err(Error::Invalid(format!("{url}: the server answered {}", response.status())));
@@ -203,10 +222,18 @@ impl Http {
     }
 }
 
-fn client() -> Result<reqwest::Client> {
+/// Whether what comes from there passes others, who could read and write it.
+fn is_open_to_others(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    url.scheme() == "http" && !here
+}
+
+/// Who began with https is not sent on to anything else.
+fn client(url: &Url) -> Result<reqwest::Client> {
     // Somebody may have chosen one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+    let builder = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).https_only(url.scheme() == "https");
     builder.build().map_err(|e| Error::Failed(format!("no way into the network: {e}")))
 }
 
@@ -234,4 +261,35 @@ pub(super) fn text(e: &reqwest::Error) -> String {
         cause = next;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trusted(url: &str, final_url: &str, sha256: Option<&str>) -> bool {
+        let kind = Kind::File { file: Arc::new(File::open("/dev/null").unwrap()), path: PathBuf::new() };
+        let remote = Remote {
+            url: Url::parse(url).unwrap(),
+            final_url: Url::parse(final_url).unwrap(),
+            size: None,
+            head: Vec::new(),
+            kind,
+        };
+        remote.check_trust(sha256).is_ok()
+    }
+
+    #[test]
+    fn what_others_could_have_changed_is_not_taken_unseen() {
+        let digest = "a".repeat(64);
+        let (plain, tls, here) = ("http://example.com/a.qcow2", "https://example.com/a.qcow2", "http://127.0.0.1:8000/a.qcow2");
+        for sha256 in [None, Some("beside")] {
+            assert!(!trusted(plain, plain, sha256), "{sha256:?}");
+            assert!(!trusted(here, plain, sha256), "sent on to plain HTTP, {sha256:?}");
+            assert!(trusted(tls, tls, sha256) && trusted(here, here, sha256) && trusted("file:///a", "file:///a", sha256));
+            assert!(trusted("http://[::1]/a", "http://localhost/a", sha256));
+            assert!(!trusted("http://127.0.0.1.example.com/a", plain, sha256));
+        }
+        assert!(trusted(plain, plain, Some(&digest)));
+    }
 }

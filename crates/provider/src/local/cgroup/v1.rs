@@ -15,7 +15,17 @@ pub(crate) struct Trees {
     pub(crate) cpuacct: Option<PathBuf>,
     pub(crate) pids: Option<PathBuf>,
     pub(crate) freezer: Option<PathBuf>,
+    /// Only where it has weights, which depends on the disks' scheduler.
+    #[serde(default)]
+    pub(crate) blkio: Option<PathBuf>,
 }
+
+/// Weights of the disk's time, by the schedulers that have them.
+const IO_WEIGHTS: [&str; 2] = ["blkio.bfq.weight", "blkio.weight"];
+/// By which they are known at the root of the tree, where one of them has no weight itself.
+const IO_SIGNS: [&str; 2] = ["blkio.bfq.io_service_bytes", "blkio.weight"];
+/// The same for all desks: none gets all of the disk's time.
+const IO_WEIGHT: u64 = 100;
 
 impl Trees {
     /// Notes a mounted tree with the controllers that its options name.
@@ -27,20 +37,22 @@ impl Trees {
                 "cpuacct" => self.cpuacct = Some(place.into()),
                 "pids" => self.pids = Some(place.into()),
                 "freezer" => self.freezer = Some(place.into()),
+                "blkio" if IO_SIGNS.iter().any(|name| place.join(name).exists()) => self.blkio = Some(place.into()),
                 _ => {}
             }
         }
     }
 
     pub(super) fn keep(&mut self, good: impl Fn(&Path) -> bool) {
-        for tree in [&mut self.memory, &mut self.cpu, &mut self.cpuacct, &mut self.pids, &mut self.freezer] {
+        for tree in [&mut self.memory, &mut self.cpu, &mut self.cpuacct, &mut self.pids, &mut self.freezer, &mut self.blkio] {
             *tree = tree.take().filter(|path| good(path));
         }
     }
 
     /// Each tree once, although one may hold two controllers.
     pub(super) fn all(&self) -> Vec<&PathBuf> {
-        let mut all: Vec<_> = [&self.memory, &self.cpu, &self.cpuacct, &self.pids, &self.freezer].into_iter().flatten().collect();
+        let mut all: Vec<_> =
+            [&self.memory, &self.cpu, &self.cpuacct, &self.pids, &self.freezer, &self.blkio].into_iter().flatten().collect();
         all.sort();
         all.dedup();
         all
@@ -65,6 +77,11 @@ impl Trees {
         }
         if let Some(group) = self.pids.as_ref().map(|tree| tree.join(name)) {
             write(&group.join("pids.max"), limits.processes)?;
+        }
+        if let Some(group) = self.blkio.as_ref().map(|tree| tree.join(name)) {
+            for file in IO_WEIGHTS.map(|name| group.join(name)).iter().filter(|file| file.exists()) {
+                let _ = write(file, IO_WEIGHT);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,10 @@ use std::path::Path;
 
 /// What a desk's group needs.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// What it gets besides, where the kernel has it: desks then share the disk's time, and none gets all of it.
+const IO: &str = "io";
+/// The usual weight; all desks have the same.
+const IO_WEIGHT: u64 = 100;
 /// The usual period of the scheduler's quota, in microseconds.
 const PERIOD: u64 = 100_000;
 
@@ -33,13 +37,25 @@ pub(super) fn make(tree: &Path, name: &Path, limits: &Limits) -> io::Result<()> 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let quota = (f64::from(limits.cpus) * PERIOD as f64) as u64;
     write(&group.join("cpu.max"), format!("{quota} {PERIOD}"))?;
-    write(&group.join("pids.max"), limits.processes)
+    write(&group.join("pids.max"), limits.processes)?;
+    // Which of them there is depends on the disk's scheduler.
+    for name in ["io.weight", "io.bfq.weight"] {
+        let file = group.join(name);
+        if file.exists() {
+            let _ = write(&file, IO_WEIGHT);
+        }
+    }
+    Ok(())
 }
 
 /// Lets the groups below have the controllers.
 fn hand_down(group: &Path) -> io::Result<()> {
     let file = group.join("cgroup.subtree_control");
     let given = std::fs::read_to_string(&file).unwrap_or_default();
+    let has = |text: &str| text.split_whitespace().any(|name| name == IO);
+    if !has(&given) && std::fs::read_to_string(group.join("cgroup.controllers")).is_ok_and(|names| has(&names)) {
+        let _ = write(&file, format!("+{IO}"));
+    }
     let missing: Vec<_> = CONTROLLERS.iter().filter(|wanted| !given.split_whitespace().any(|name| name == **wanted)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -81,6 +97,7 @@ mod tests {
             std::fs::write(folder.join("cgroup.subtree_control"), "cpu\n").unwrap();
         }
         std::fs::write(group.join("memory.swap.max"), "max").unwrap();
+        std::fs::write(group.join("io.weight"), "default 7").unwrap();
         Trees { v2: Some(tree.into()), ..Trees::default() }.group("fleet", "d-1")
     }
 
@@ -95,6 +112,7 @@ mod tests {
         assert_eq!(read("memory.swap.max"), "0");
         assert_eq!(read("cpu.max"), "150000 100000");
         assert_eq!(read("pids.max"), "100");
+        assert_eq!(read("io.weight"), "100");
         for above in ["", "hotdesk", "hotdesk/fleet"] {
             let given = std::fs::read_to_string(folder.path().join(above).join("cgroup.subtree_control")).unwrap();
             assert_eq!(given, "+memory +pids");

@@ -229,7 +229,7 @@ impl From<Trouble> for Stopped {
     }
 }
 
-fn write_script(path: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn write_script(path: &Path, text: &str) -> std::io::Result<()> {
     let _ = std::fs::remove_file(path);
     std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)?.write_all(text.as_bytes())
 }

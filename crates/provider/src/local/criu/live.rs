@@ -42,8 +42,13 @@ impl Inner {
         let running =
             running.ok_or_else(|| Error::Failed(format!("the desk `{id}` does not run, so it has no programs to save")))?;
         disk::room(&self.directory.layers())?;
-        let token = desk.run().join("token");
-        let token = std::fs::read_to_string(&token).map_err(|e| trouble("read", &token, &e))?;
+        // One that was started by a version in which `run` was the desk's has no such file, and is not talked to.
+        let token = desk.secret().filter(|_| is_the_hosts(&desk.run()));
+        let token = token.ok_or_else(|| {
+            Error::Failed(format!(
+                "the desk `{id}` was started by an older version of hotdesk; stop and start it to save its programs"
+            ))
+        })?;
         let (layer, memory) = (self.directory.layer(snapshot), self.directory.memory(snapshot));
         let (unnamed_layer, unnamed_memory) = (self.directory.trash(), self.directory.trash());
         let dump = Dump {
@@ -51,7 +56,7 @@ impl Inner {
             version: criu.version,
             ids: self.ids(id),
             run: desk.run(),
-            token: token.trim().to_owned(),
+            token,
             files: Save {
                 from: self.source(id, &desk, &record),
                 loop_device: running.loop_device,
@@ -67,7 +72,7 @@ impl Inner {
         let _ = talk::open_door(&desk.run());
         let named = match saved {
             Ok(size_bytes) => {
-                let _guard = self.layers.lock().await;
+                let _guard = self.layers.read().await;
                 // Of one name without a record: what a broken attempt left.
                 for path in [&layer, &memory] {
                     self.directory.discard(path).map_err(|e| trouble("remove", path, &e))?;
@@ -122,7 +127,14 @@ impl Inner {
 /// opens it again.
 pub(crate) fn mend_door(desk: &DeskDirectory, lock: &std::path::Path) {
     let run = desk.run();
-    if !run.join(talk::DOOR).exists() && run.join(talk::SOCKET).exists() && disk::is_free(lock) {
+    let there = |name: &str| std::fs::symlink_metadata(run.join(name)).is_ok();
+    if !there(talk::DOOR) && there(talk::SOCKET) && is_the_hosts(&run) && disk::is_free(lock) {
         let _ = talk::open_door(&run);
     }
+}
+
+/// Whether nobody but us can have put something into a directory.
+fn is_the_hosts(run: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(run).is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
 }

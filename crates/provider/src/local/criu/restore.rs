@@ -3,12 +3,13 @@
 //! The tree of files is laid on the stage as for any desk. CRIU takes its root without what is mounted on it, and each of
 //! those mounts by itself: in a user namespace the kernel lets nobody take a mount away from under another.
 
+use super::dump::write_script;
 use super::image::{self, Saved};
 use super::{common_words, memory_for_run, talk, words};
 use crate::local::directory;
 use crate::local::ids::{COUNT, Ids};
 use crate::local::network;
-use crate::local::sandbox::{Outcome, Plan, Step, Trouble, drop, inside};
+use crate::local::sandbox::{Outcome, Plan, Step, Trouble, drop, inside, spawn};
 use hotdesk_api::freeze::Thaw;
 use nix::libc;
 use rustix::mount::{MountFlags, mount, mount_bind};
@@ -25,6 +26,11 @@ const YARDS: [&str; 5] = ["/mnt", "/media", "/srv", "/opt", "/tmp"];
 const LOG: &str = "restore.log";
 /// CRIU writes the number of the first process there.
 const PID: &str = "pid";
+
+/// Names the desk's directory `run` to the script below.
+const RUN: &str = "HOTDESK_RUN";
+/// CRIU runs this at several steps; at this one everything is restored, and no program goes on yet.
+const TAKE_BACK: &str = "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" != post-restore ] || exec chown -h 0:0 \"$HOTDESK_RUN\"\n";
 
 /// What a plan needs besides, to begin with a saved desk.
 #[derive(Clone, Serialize, Deserialize)]
@@ -51,6 +57,7 @@ impl Restore {
         directory::make_private(&work).step(|| "make room for the restore".into())?;
         let begun = self.restore(plan, &saved, &work);
         let _ = directory::remove_all(&work);
+        spawn::take_back(&plan.desk.join("run"), plan.ids)?;
         begun
     }
 
@@ -63,10 +70,16 @@ impl Restore {
         std::env::set_current_dir(&plan.stage).step(|| "enter the stage".into())?;
         let yard = YARDS.iter().map(Path::new).find(|path| path.is_dir()).ok_or_else(|| Trouble::new("there is no /mnt"))?;
         let externals = self.take_apart(plan, saved, yard)?;
+        // The restored server opens its socket there, as the desk's root. Before any program goes on, the directory is the
+        // host's again.
+        let (run, script) = (plan.desk.join("run"), work.join("take-back"));
+        write_script(&script, TAKE_BACK).step(|| "write a script".into())?;
+        spawn::lend(&run, plan.ids)?;
         let mut words: Vec<OsString> = vec!["restore".into()];
         words.extend(common_words(&images, work, LOG));
         words.extend(["--restore-detached", "--restore-sibling", "--skip-file-rwx-check", "--pidfile", PID].map(Into::into));
         words.extend(["--root".into(), yard.join("clean").into()]);
+        words.extend(["--action-script".into(), script.into()]);
         for (point, source) in externals {
             let mut value = OsString::from(format!("mnt[{}]:", point.display()));
             value.push(source);
@@ -74,7 +87,7 @@ impl Restore {
         }
         super::show_memory_as_run(memory_for_run().as_deref())?;
         let mut command = Command::new(&self.criu);
-        command.args(words).env_clear().env("PATH", super::PATH).current_dir("/");
+        command.args(words).env_clear().env("PATH", super::PATH).env(RUN, &run).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if plan.group.is_some() {
             // What it restores sees its own group as the root of all groups.
@@ -124,12 +137,19 @@ impl Restore {
         Ok(externals)
     }
 
+    /// Closes what the restored desk must not reach. It has no way out yet.
+    pub(crate) fn fence(&self, plan: &Plan, first: i32) -> Outcome<()> {
+        inside_of(first, || {
+            drop::become_root()?;
+            network::prepare(plan.network.as_ref()).step(|| "set up the network".into())
+        })
+    }
+
     /// Makes the restored desk another one than that which was saved, and lets callers in.
     pub(crate) fn finish(&self, plan: &Plan, first: i32) -> Outcome<()> {
         inside_of(first, || {
             drop::become_root()?;
             nix::unistd::sethostname(&plan.id).map_err(std::io::Error::from).step(|| "set the host name".into())?;
-            network::prepare(plan.network.as_ref()).step(|| "set up the network".into())?;
             inside::names(plan)
         })?;
         let run = plan.desk.join("run");

@@ -6,7 +6,6 @@
 
 use hotdesk_api::freeze::Thaw;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +20,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(1);
 const LONGEST_ANSWER: u64 = 64 << 10;
+/// Of an answer that says no.
+const LONGEST_REASON: usize = 500;
 
 /// Ends all connections with the desk. When this returns, none is open.
 pub(crate) fn freeze(run: &Path, token: &str) -> io::Result<()> {
@@ -69,16 +70,16 @@ fn post(run: &Path, path: &str, token: &str, body: &str) -> io::Result<()> {
         return Ok(());
     }
     let reason = answer.split_once("\r\n\r\n").map_or(&*answer, |(_, body)| body);
-    Err(io::Error::other(format!("it answered {path} with {status}: {}", reason.trim())))
+    let reason: String = reason.trim().chars().take(LONGEST_REASON).collect();
+    Err(io::Error::other(format!("it answered {path} with {status}: {reason}")))
 }
 
-/// By way of the directory: the whole path may be longer than an address can be.
 fn connect(run: &Path) -> io::Result<UnixStream> {
-    let folder = std::fs::File::open(run)?;
-    let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+    let path = run.join(SOCKET);
+    let connect = || crate::door::open_socket(&path).and_then(|socket| UnixStream::connect(crate::door::by_number(&socket)));
     let end = Instant::now() + CONNECT_LIMIT;
     loop {
-        match UnixStream::connect(&path) {
+        match connect() {
             Err(e) if Instant::now() < end && matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotFound) => {
                 std::thread::sleep(LOOK);
             }

@@ -22,6 +22,12 @@ const HIDDEN_FOLDERS: [&str; 6] =
 /// The desk's socket, inside; and the door, another name of it, by which others reach it.
 pub(crate) const SOCKET: &str = "/run/hotdesk/server.sock";
 const DOOR: &str = "/run/hotdesk/desk.sock";
+const RUN: &str = "/run/hotdesk";
+/// Where the desk's server reads its secret: a pipe that is empty afterwards, so that no program of the desk finds it.
+pub(crate) const SECRET: &str = "/proc/self/fd/4";
+const SECRET_NUMBER: i32 = 4;
+/// Said to the helper when the socket is open; it then takes the directory of the socket away from the desk.
+pub(super) const LISTENS: u8 = b'L';
 /// Where a process finds sockets that were opened for it.
 const FIRST_HANDED: i32 = 3;
 /// Above all descriptors that are handed on.
@@ -38,11 +44,11 @@ pub(super) fn main(plan: &Plan, helper: &UnixStream) {
     if helper.read_exact(&mut [0]).is_err() {
         return;
     }
-    let Err(trouble) = become_the_desk(plan);
+    let Err(trouble) = become_the_desk(plan, &mut helper);
     let _ = helper.write_all(&serde_json::to_vec(&trouble).unwrap_or_default());
 }
 
-fn become_the_desk(plan: &Plan) -> Outcome<std::convert::Infallible> {
+fn become_the_desk(plan: &Plan, helper: &mut UnixStream) -> Outcome<std::convert::Infallible> {
     // First of its session, as a restored one must be, and without whatever keys the host's session has.
     let _ = nix::unistd::setsid();
     // SAFETY: a plain system call that replaces the session's keyring by a new one.
@@ -56,9 +62,11 @@ fn become_the_desk(plan: &Plan) -> Outcome<std::convert::Infallible> {
     network::prepare(plan.network.as_ref()).step(|| "set up the network".into())?;
     own_file_systems(plan)?;
     change_root()?;
+    settings_of_the_kernel();
     guard()?;
     empty(Path::new("/tmp"), plan.keep_tmp);
     let listener = listen()?;
+    seal(plan, helper)?;
     names(plan)?;
     standard_streams()?;
     drop::everything(plan)?;
@@ -159,6 +167,26 @@ fn listen() -> Outcome<UnixListener> {
     Ok(socket.into())
 }
 
+/// Nothing can be made, changed or removed any more in the directory that lies on the host's disk: it belongs to the host's
+/// root, who is nobody here. Where the desk's user is the host's own, who owns it, it is mounted read-only; not elsewhere, because a
+/// saved desk could not be restored: CRIU mounts first and opens sockets then.
+fn seal(plan: &Plan, helper: &mut UnixStream) -> Outcome<()> {
+    let what = || format!("seal {RUN}");
+    helper.write_all(&[LISTENS]).step(what)?;
+    helper.read_exact(&mut [0]).step(what)?;
+    if !plan.ids.is_rootless() {
+        return Ok(());
+    }
+    let tree = rustix::fs::open(RUN, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step(what)?;
+    mounts::change(tree.as_fd(), linux_raw_sys::general::MOUNT_ATTR_RDONLY.into(), None).step(what)
+}
+
+/// What is better set for a desk, which works without.
+fn settings_of_the_kernel() {
+    // `ping` for everybody, without the right to raw packets, which no desk has.
+    let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 65535");
+}
+
 /// The files by which programs know names.
 pub(crate) fn names(plan: &Plan) -> Outcome<()> {
     let id = &plan.id;
@@ -168,8 +196,10 @@ pub(crate) fn names(plan: &Plan) -> Outcome<()> {
         ("/etc/hosts", format!("127.0.0.1 localhost {id}\n::1 localhost ip6-localhost ip6-loopback\n")),
         ("/etc/resolv.conf", resolver.to_owned()),
     ] {
-        // The same content is not written again: it would only grow the desk's layer.
-        if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+        // The same content is not written again: it would only grow the desk's layer. Anything but a file, a pipe that nobody
+        // writes to, say, is not read.
+        let plain = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file());
+        if plain && std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
             continue;
         }
         let _ = std::fs::remove_file(path);
@@ -198,9 +228,23 @@ fn replace(number: i32, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::io::dup2(file, &mut target)
 }
 
+/// A pipe with the desk's secret in it. It is made by the desk's user, who could not open somebody else's.
+fn secret(plan: &Plan) -> Outcome<OwnedFd> {
+    let what = || "hand over the desk's secret".to_owned();
+    let (reader, mut writer) = std::io::pipe().step(what)?;
+    let reader = rustix::io::fcntl_dupfd_cloexec(&reader, OUT_OF_THE_WAY).step(what)?;
+    // Far smaller than what a pipe holds.
+    writer.write_all(plan.secret.as_bytes()).step(what)?;
+    Ok(reader)
+}
+
 fn execute(plan: &Plan, listener: UnixListener) -> Outcome<std::convert::Infallible> {
     let what = || "start the desk".to_owned();
+    // Out of the way of the numbers that are handed on.
+    let listener = rustix::io::fcntl_dupfd_cloexec(&listener, OUT_OF_THE_WAY).step(what)?;
+    let secret = secret(plan)?;
     replace(FIRST_HANDED, listener.as_fd()).step(what)?;
+    replace(SECRET_NUMBER, secret.as_fd()).step(what)?;
     let strings = |list: &[String]| -> Outcome<Vec<CString>> {
         list.iter().map(|text| CString::new(text.as_str()).map_err(std::io::Error::from).step(what)).collect()
     };
@@ -212,8 +256,8 @@ fn execute(plan: &Plan, listener: UnixListener) -> Outcome<std::convert::Infalli
     let home = plan.env.iter().find(|(name, _)| name == "HOME").map_or("/", |(_, home)| home.as_str());
     let _ = std::env::set_current_dir(home);
     // Everything else that happens to be open ends here.
-    // SAFETY: only a flag is set on descriptors; the standard ones and the socket are below.
-    unsafe { libc::syscall(libc::SYS_close_range, FIRST_HANDED + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    // SAFETY: only a flag is set on descriptors; the standard ones, the socket and the secret are below.
+    unsafe { libc::syscall(libc::SYS_close_range, SECRET_NUMBER + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     let failed = match nix::unistd::execve(program, &words, &env) {
         Err(e) => std::io::Error::from(e),
         Ok(never) => return Ok(never),

@@ -26,6 +26,8 @@ pub(crate) struct Keeper {
     pipe: File,
     log: Log,
     network: Option<network::Helper>,
+    /// What the desk's packet filter closes, and what tells that this machine's addresses changed.
+    closed: Option<(network::Network, network::Changes)>,
     group: Option<Group>,
     /// How often memory was used up before this start.
     before: u64,
@@ -45,18 +47,23 @@ impl Keeper {
         let log = Log::create(desk.log()).step(|| "open the log".into())?;
         let group = plan.group.clone();
         let before = group.as_ref().map_or(0, Group::ended_for_memory);
-        Ok(Self { desk: desk.clone(), init, handle, pipe: pipe.into(), log, network, group, before })
+        let closed = plan.network.clone().map(|network| network::Changes::watch().map(|changes| (network, changes)));
+        let closed = closed.transpose().step(|| "watch the addresses of this machine".into())?;
+        Ok(Self { desk: desk.clone(), init, handle, pipe: pipe.into(), log, network, closed, group, before })
     }
 
     /// Keeps the log until the desk ended; then the network ends too.
     pub(crate) fn keep(mut self) {
         let mut buffer = vec![0; 64 << 10];
+        // They may have changed since the filter was planned.
+        self.close_new_addresses();
         loop {
             let watched = self.network.as_mut().and_then(network::Helper::handle);
             // One that can't be started is tried again after a while.
             let patience = (self.network.is_some() && watched.is_none()).then_some(AGAIN);
             let mut sources = vec![PollFd::new(&self.handle, PollFlags::IN), PollFd::new(&self.pipe, PollFlags::IN)];
             sources.extend(watched.as_ref().map(|handle| PollFd::new(handle, PollFlags::IN)));
+            sources.extend(self.closed.as_ref().map(|(_, changes)| PollFd::new(changes, PollFlags::IN)));
             if poll(&mut sources, patience.as_ref()).is_err() {
                 continue;
             }
@@ -68,10 +75,21 @@ impl Keeper {
             if let Some(network) = self.network.as_mut().filter(|_| patience.is_some()) {
                 let _ = network.again();
             }
+            if self.closed.as_mut().is_some_and(|(_, changes)| changes.happened()) {
+                self.close_new_addresses();
+            }
         }
         self.network.take();
         let ended = Ended { how: self.reap() };
         let _ = directory::write(&self.desk.ended_file(), &ended);
+    }
+
+    fn close_new_addresses(&mut self) {
+        if let (Some(network), Some((closed, _))) = (&self.network, &mut self.closed)
+            && let Err(reason) = network.close_new_addresses(closed)
+        {
+            self.log.write(format!("hotdesk: {reason}\n").as_bytes());
+        }
     }
 
     fn drain(&mut self, buffer: &mut [u8]) {

@@ -18,7 +18,9 @@
 use super::{Outcome, Plan, Step, volumes};
 use crate::local::disk::{self, Disk, Loop};
 use crate::local::ids::{Ids, USER};
-use linux_raw_sys::general::{MOUNT_ATTR_IDMAP, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, mount_attr};
+use linux_raw_sys::general::{
+    MOUNT_ATTR_IDMAP, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY, mount_attr,
+};
 use nix::libc;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::mount::{
@@ -223,7 +225,8 @@ fn run(plan: &Plan, root: BorrowedFd<'_>) -> Outcome<()> {
     let target = directory(root, "run", 0o755)?;
     attach_onto(run.as_fd(), target.as_fd()).step(what)?;
     let desk = copy_of(&plan.desk.join("run"))?;
-    change(desk.as_fd(), (MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID).into(), None).step(what)?;
+    // As soon as the desk's socket is in it, nobody in the desk can change it.
+    change(desk.as_fd(), (MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC).into(), None).step(what)?;
     attach(desk.as_fd(), run.as_fd(), "hotdesk").step(|| "mount /run/hotdesk".into())
 }
 

@@ -24,6 +24,9 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
 
+/// Added to how likely the kernel is to end a process when memory runs out, of at most 1000.
+const OUT_OF_MEMORY_FIRST: &str = "500";
+
 /// Makes the sandbox, starts the desk, tells so, and stays until the desk ended.
 pub(super) fn run(plan: &Plan) -> ExitCode {
     match start(plan) {
@@ -58,6 +61,8 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
         let pid = restore.begin(plan)?;
         let note = |child: &mut Child| {
             home.back()?;
+            // Before it has a way out.
+            restore.fence(plan, pid)?;
             let started = note(plan, &desk, pid, loop_device, pipe)?;
             restore.finish(plan, pid)?;
             child.0 = None;
@@ -83,7 +88,7 @@ fn start(plan: &Plan) -> Outcome<(Running, keeper::Keeper)> {
         home.back()?;
         write_maps(pid, plan.ids)?;
         let started = note(plan, &desk, pid, loop_device, pipe)?;
-        go(ours)?;
+        go(ours, plan, &desk)?;
         Ok(started)
     })();
     match done {
@@ -107,6 +112,8 @@ fn note(
     pipe: OwnedFd,
 ) -> Outcome<(Running, keeper::Keeper)> {
     let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
+    // When the machine's memory ends, a desk goes before the host's own services do. A desk works without.
+    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), OUT_OF_MEMORY_FIRST);
     let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
     let running = Running { init, keeper: own, loop_device };
     let _ = std::fs::remove_file(desk.ended_file());
@@ -119,9 +126,17 @@ fn note(
 }
 
 /// Lets the first process go on, and hears whether it became the desk.
-fn go(mut ours: UnixStream) -> Outcome<()> {
+fn go(mut ours: UnixStream, plan: &Plan, desk: &DeskDirectory) -> Outcome<()> {
+    // It opens its socket as the desk's root, who may make files there until then.
+    lend(&desk.run(), plan.ids)?;
     ours.write_all(b"g").step(|| "let the sandbox start".into())?;
-    let mut text = Vec::new();
+    let mut text = vec![0_u8];
+    ours.read_exact(&mut text).step(|| "hear from the sandbox".into())?;
+    if text == [inside::LISTENS] {
+        take_back(&desk.run(), plan.ids)?;
+        ours.write_all(b"g").step(|| "let the sandbox start".into())?;
+        text.clear();
+    }
     // Becoming another program closes the other end.
     ours.read_to_end(&mut text).step(|| "hear from the sandbox".into())?;
     if text.is_empty() {
@@ -242,8 +257,21 @@ fn pipe_of_log(plan: &Plan, desk: &DeskDirectory) -> Outcome<OwnedFd> {
     rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
         .step(|| "make the pipe of the log".into())?;
     own(&path, plan.ids)?;
-    rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
         .step(|| "open the pipe of the log".into())
+}
+
+/// Lets the desk's root make files in a directory of the host, before any program of the desk runs.
+pub(crate) fn lend(run: &Path, ids: Ids) -> Outcome<()> {
+    if ids.is_rootless() { Ok(()) } else { own(run, ids) }
+}
+
+/// From now on the directory is the host's again.
+pub(crate) fn take_back(run: &Path, ids: Ids) -> Outcome<()> {
+    if ids.is_rootless() {
+        return Ok(());
+    }
+    std::os::unix::fs::lchown(run, Some(0), Some(0)).step(|| format!("take back {}", run.display()))
 }
 
 /// Gives a file to the desk's root.
