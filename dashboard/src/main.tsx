@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { key } from "./api/client";
+import { signedIn } from "./api/client";
 import { desks, follow } from "./lib/desks";
 import { place, wallLink } from "./lib/router";
 import { restore } from "./lib/session";
@@ -21,7 +21,7 @@ import "./style/panels.css";
 import "./style/trace.css";
 import "./style/fleet.css";
 
-restore();
+void restore();
 follow();
 
 function App() {
@@ -29,7 +29,8 @@ function App() {
   useEffect(() => {
     document.title = title;
   }, [title]);
-  if (!key.value) return <SignIn />;
+  if (signedIn.value === null) return null;
+  if (!signedIn.value) return <SignIn />;
   return (
     <>
       <Shell><Page /></Shell>
@@ -52,7 +53,7 @@ function Page() {
 
 function useTitle(): string {
   const at = place.value;
-  if (!key.value) return "Sign in · hotdesk";
+  if (!signedIn.value) return "Sign in · hotdesk";
   if (at.at === "fleet") return "Fleet · hotdesk";
   if (at.at === "desk" || at.at === "trace") return `${desks.value.get(at.desk)?.name ?? at.desk} · hotdesk`;
   return "Desks · hotdesk";

@@ -1,11 +1,15 @@
 //! What every request can use.
 
 use crate::audit::AuditLog;
+use crate::buffers::Buffers;
 use crate::config::Config;
+use crate::dialects::Memories;
 use crate::error::{Error, Result};
 use crate::origin::Pages;
 use crate::proxy::Pool;
 use crate::rates::Limits;
+use crate::seal::{Seal, Seals};
+use crate::session::Sessions;
 use axum::http::Uri;
 use hotdesk_fleet::Fleet;
 use hotdesk_image::Library;
@@ -33,9 +37,13 @@ pub(crate) struct Parts {
     pub(crate) closing: CancellationToken,
     pub(crate) public: Option<Public>,
     pub(crate) usage: crate::metrics::UsageCache,
-    /// What E2B's dialect remembers.
-    pub(crate) e2b: crate::dialects::e2b::Memory,
-    pub(crate) daytona: crate::dialects::daytona::Kept,
+    seals: Seals,
+    /// Of browsers.
+    pub(crate) sessions: Sessions,
+    /// Answers that are held while they are put into other words.
+    pub(crate) buffers: Buffers,
+    /// What dialects remember.
+    pub(crate) memories: Memories,
 }
 
 /// Under which clients know us.
@@ -62,13 +70,20 @@ impl App {
             tunnels: TaskTracker::new(),
             closing: CancellationToken::new(),
             usage: crate::metrics::UsageCache::default(),
-            e2b: crate::dialects::e2b::Memory::default(),
-            daytona: Default::default(),
+            seals: Seals::default(),
+            sessions: Sessions::default(),
+            buffers: Buffers::default(),
+            memories: Memories::default(),
             public,
             fleet,
             images,
             config,
         })))
+    }
+
+    /// By which tokens of this fleet are made and checked.
+    pub(crate) async fn seal(&self) -> hotdesk_fleet::Result<&Seal> {
+        self.seals.of(&self.fleet).await
     }
 }
 

@@ -7,12 +7,13 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
-use hotdesk_serve::Patient;
+use hotdesk_serve::{Brake, Break, Patient};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -78,7 +79,10 @@ impl Connections {
         }
     }
 
-    fn start<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S, peer: Peer, shutdown: &CancellationToken) {
+    fn start<S>(&self, stream: S, peer: Peer, shutdown: &CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Break + Unpin + Send + 'static,
+    {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             metrics::counter!(crate::metrics::REFUSED_CONNECTIONS).increment(1);
             // Plain words into a TLS connection would only confuse.
@@ -91,13 +95,14 @@ impl Connections {
         let shutdown = shutdown.clone();
         self.running.spawn(async move {
             let stream = Patient::new(stream, limits::WRITE_TIME, Some(place));
+            let brake = stream.brake();
             match this.acceptor.as_ref().filter(|_| peer.tls) {
-                None => this.http1(stream, peer, shutdown).await,
+                None => this.http1(stream, brake, peer, shutdown).await,
                 Some(acceptor) => match tokio::time::timeout(limits::TLS_TIME, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
                         this.http2(stream, peer, shutdown).await;
                     }
-                    Ok(Ok(stream)) => this.http1(stream, peer, shutdown).await,
+                    Ok(Ok(stream)) => this.http1(stream, brake, peer, shutdown).await,
                     Ok(Err(e)) => tracing::debug!(error = %e, %peer, "no TLS connection came about"),
                     Err(_) => tracing::debug!(%peer, "a client did not finish its TLS handshake"),
                 },
@@ -108,6 +113,7 @@ impl Connections {
     async fn http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
+        brake: Brake,
         peer: Peer,
         shutdown: CancellationToken,
     ) {
@@ -130,6 +136,9 @@ impl Connections {
             }
         };
         if let Err(e) = ended {
+            if was_reset(&e) {
+                brake.pull();
+            }
             tracing::debug!(error = %e, "a connection ended early");
         }
     }
@@ -178,4 +187,11 @@ impl Connections {
             let _ = tokio::time::timeout(Duration::from_secs(1), self.running.wait()).await;
         }
     }
+}
+
+/// Whether an answer ended as if its connection had been reset: then it is, so that nobody takes it for whole.
+fn was_reset(error: &hyper::Error) -> bool {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    let mut causes = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    error.is_user() && causes.any(|cause| cause.kind() == io::ErrorKind::ConnectionReset)
 }

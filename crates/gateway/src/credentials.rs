@@ -7,19 +7,17 @@
 //! | `Authorization: Bearer KEY`    | everybody else                                 |
 //! | `?key=KEY`                     | browsers, which send no headers on a WebSocket |
 
+use crate::dialects;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::fmt;
 
 /// How every secret of a key begins.
 const SECRET_PREFIX: &str = "hd_";
-const E2B_PREFIX: &str = "e2b_";
-/// Of a key, without its prefix.
-const SECRET_BYTES: usize = 32;
+/// Keys, and tokens of previews.
+const SECRETS: [&str; 2] = [SECRET_PREFIX, "hdp_"];
 const PATH_PREFIX: &str = "/k/";
 const API_KEY: &str = "x-api-key";
 const IN_QUERY: &str = "key";
@@ -29,6 +27,10 @@ const IN_QUERY: &str = "key";
 pub(crate) struct Secret(String);
 
 impl Secret {
+    pub(crate) fn new(secret: String) -> Self {
+        Self(secret)
+    }
+
     /// Of a caller that showed something else than a key.
     pub(crate) fn none() -> Self {
         Self(String::new())
@@ -47,10 +49,11 @@ impl fmt::Debug for Secret {
 
 /// A path as it may be written down: a secret that stands where none belongs is left out.
 pub(crate) fn redacted(path: &str) -> Cow<'_, str> {
-    if !path.contains(SECRET_PREFIX) {
+    let secret = |text: &str| SECRETS.iter().any(|begin| text.contains(begin));
+    if !secret(path) {
         return path.into();
     }
-    let part = |part| if str::contains(part, SECRET_PREFIX) { "hd_…" } else { part };
+    let part = |part| if secret(part) { "hd_…" } else { part };
     path.split('/').map(part).collect::<Vec<_>>().join("/").into()
 }
 
@@ -62,20 +65,23 @@ pub(crate) enum Place {
     Address,
 }
 
-/// Takes the key out of a request. What is left holds no secret of ours.
-pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
-    let prefix = from_path(request.uri()).map(|(key, uri)| {
-        *request.uri_mut() = uri;
-        key
-    });
+/// Takes the key out of the path, where it stands before everything else.
+pub(crate) fn take_prefix(request: &mut Request) -> Option<String> {
+    let (key, uri) = from_path(request.uri())?;
+    *request.uri_mut() = uri;
+    Some(key)
+}
+
+/// Takes the key out of the rest of a request. What is left holds no secret of ours.
+pub(crate) fn take(request: &mut Request, prefix: Option<String>) -> Option<(Secret, Place)> {
     let own = request.headers().get(API_KEY).and_then(text);
-    let e2b = own.as_deref().and_then(from_e2b);
+    let spelled = own.as_deref().and_then(dialects::key);
     let bearer = request.headers().get(header::AUTHORIZATION).and_then(bearer);
     let query = from_query(request.uri());
 
     let candidates = [
         prefix.map(|key| (key, Place::Address)),
-        e2b.clone().or_else(|| own.clone()).map(|key| (key, Place::Header)),
+        spelled.clone().or_else(|| own.clone()).map(|key| (key, Place::Header)),
         bearer.clone().map(|key| (key, Place::Header)),
         query.clone().map(|key| (key, Place::Address)),
     ];
@@ -87,7 +93,7 @@ pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
     // What was not used and does not look like a key of ours belongs to a program in the desk.
     let used = found.as_ref().map(|(key, _)| key.as_str());
     let ours = |value: &Option<String>| value.as_deref().is_some_and(|v| Some(v) == used || v.starts_with(SECRET_PREFIX));
-    if ours(&own) || e2b.is_some() {
+    if ours(&own) || spelled.is_some() {
         request.headers_mut().remove(API_KEY);
     }
     if ours(&bearer) {
@@ -102,21 +108,6 @@ pub(crate) fn take(request: &mut Request) -> Option<(Secret, Place)> {
     // The page that a request came from has the key in its address, where it was opened by one.
     request.headers_mut().remove(header::REFERER);
     found.map(|(key, place)| (Secret(key), place))
-}
-
-/// A key in the form that some releases of E2B's SDK insist on: `e2b_` and hexadecimal digits. None if it is no key of ours.
-pub fn e2b_key(key: &str) -> Option<String> {
-    let bytes = URL_SAFE_NO_PAD.decode(key.strip_prefix(SECRET_PREFIX)?).ok()?;
-    Some(bytes.iter().fold(E2B_PREFIX.to_owned(), |text, byte| format!("{text}{byte:02x}")))
-}
-
-/// The key that such a form stands for.
-fn from_e2b(key: &str) -> Option<String> {
-    let digits = key.strip_prefix(E2B_PREFIX)?.as_bytes();
-    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let good = digits.len() == 2 * SECRET_BYTES && digits.iter().all(u8::is_ascii_hexdigit);
-    let bytes: Vec<u8> = digits.chunks(2).map(pair).collect::<Option<_>>().filter(|_| good)?;
-    Some(format!("{SECRET_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 fn text(value: &HeaderValue) -> Option<String> {
@@ -197,7 +188,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let mut request = request.body(Body::empty()).unwrap();
-        let found = take(&mut request).map(|(secret, place)| (secret.reveal().to_owned(), place));
+        let prefix = take_prefix(&mut request);
+        let found = take(&mut request, prefix).map(|(secret, place)| (secret.reveal().to_owned(), place));
         (found, request)
     }
 
@@ -248,6 +240,7 @@ mod tests {
         assert!(!request.headers().contains_key("cookie"));
         assert_eq!(redacted("/v1/desks/a"), "/v1/desks/a");
         assert_eq!(redacted("/vm/hd_secret/x"), "/vm/hd_…/x");
+        assert_eq!(redacted("/daytona/preview/hdp_abc_80_x/80/"), "/daytona/preview/hd_…/80/");
         assert_eq!(format!("{:?}", Secret("k1".into())), "Secret(…)");
     }
 }

@@ -1,34 +1,39 @@
-//! The way of every request: the key is found and taken out, who is it, may it ask so often; then the routes; then it is
-//! measured, written to the audit log, and told to the browser what its page may read.
+//! The way of every request, in layers:
 //!
-//! Closed by default: a path that is neither named in [`OPEN`] nor a file of the dashboard needs a key, also one that does not exist.
+//! ```text
+//!   connection    accepted, decrypted, cut into requests                                   connection.rs
+//!   credentials   the key and the session are found and taken out                          credentials.rs, session.rs
+//!   route         what is asked, of which desk, by which right: read once                  route.rs, dialects.rs
+//!   admission     whose key it is, or what guest; how often; from which page               admission.rs, guest.rs
+//!   handler       the dialect answers; a panic ends its request only                       dialects/, v1/, proxy/
+//!   outcome       the refusal in the dialect's form, what browsers are told, metrics,
+//!                 the audit log                                                            shield.rs, origin.rs, metrics.rs, audit.rs
+//! ```
+//!
+//! Nothing reaches a desk but by a [`Caller`], and only admission makes one.
 
+use crate::admission::{self, Shown};
 use crate::app::App;
-use crate::class::{self, Class};
 use crate::connection::Answer;
 use crate::credentials::{self, Place, Secret};
-use crate::dialects::e2b;
-use crate::dialects::{computer, mcp};
+use crate::guest::Guest;
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
-use crate::{dialects, limits, metrics, openapi, origin, page, proxy, telemetry, v1, vm};
+use crate::route::{Class, Right, Route};
+use crate::{audit, dialects, limits, metrics, origin, session, shield, telemetry};
+use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
 use futures_util::FutureExt;
 use hotdesk_api::fleet::Scope;
 use hotdesk_fleet::Who;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
-use tower::ServiceExt;
 use tracing::{Instrument, Span, field};
 
-/// What everybody may ask.
-const OPEN: [&str; 3] = ["/health", "/ready", "/v1/openapi.json"];
-const METRICS: &str = "/metrics";
 const REQUEST_ID: &str = "x-request-id";
 /// A request's name, as its client gave it.
 const LONGEST_REQUEST_ID: usize = 64;
@@ -44,10 +49,17 @@ pub(crate) struct Caller {
     pub(crate) host: Option<String>,
     pub(crate) class: Class,
     /// Let in without a key, by what a dialect has checked.
-    pub(crate) guest: bool,
+    pub(crate) guest: Option<Guest>,
+    /// Signed in at the dashboard: the key is that of the session.
+    pub(crate) session: Option<session::Id>,
 }
 
 impl Caller {
+    /// Whether the client reaches us over TLS, by ourselves or by a proxy before us.
+    pub(crate) fn is_https(&self, app: &App) -> bool {
+        self.peer.tls || app.public.as_ref().is_some_and(|public| public.https)
+    }
+
     /// Refuses everybody but keys of the whole fleet.
     pub(crate) fn admin(&self) -> Result<&Who> {
         match self.who.scope {
@@ -74,165 +86,109 @@ pub(crate) struct PassedOn;
 #[derive(Clone)]
 pub(crate) struct Base(pub(crate) Router);
 
-/// Everything that the gateway answers.
-pub(crate) fn router(app: App) -> Router {
-    let native = || v1::router().merge(vm::router()).merge(proxy::router());
-    let base = Extension(Base(native().split_for_parts().0.fallback(refusal::no_such_path).with_state(app.clone())));
-    let (routes, _) = native().merge(computer::router().layer(base.clone())).split_for_parts();
-    let routes = routes
-        .merge(mcp::router().layer(base))
-        .merge(dialects::router())
-        .merge(page::router())
-        .route("/v1/openapi.json", axum::routing::get(openapi::get));
-    routes.fallback(refusal::no_such_path).with_state(app)
-}
-
 pub(crate) fn service(app: App) -> Answer {
-    let router = router(app.clone());
+    let router = dialects::router(&app);
     Arc::new(move |peer, request| answer(app.clone(), router.clone(), peer, request).boxed())
 }
 
+/// Credentials and route; the rest is done within the request's span.
 pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
-    dialects::lead(&mut request);
-    let plane = e2b::Plane::of(&request);
-    // Requests to E2B's sandboxes carry no key, and what looks like one is for a program there.
-    let keyless = plane.as_ref().is_some_and(|plane| !plane.has_key());
-    let key = if keyless { None } else { credentials::take(&mut request) };
-    let id = request_id(request.headers());
-    if !keyless && !class::of(request.method(), request.uri().path()).0.is_passed_on() {
+    let session = session::take(request.headers_mut());
+    let by_headers = dialects::by_headers(&mut request);
+    let prefix = match by_headers {
+        Some(_) => None,
+        None => credentials::take_prefix(&mut request),
+    };
+    let route = by_headers.unwrap_or_else(|| dialects::by_address(&mut request));
+    let key = match route.right {
+        Right::Guest => None,
+        _ => credentials::take(&mut request, prefix),
+    };
+    if route.right != Right::Guest && !route.class.is_passed_on() {
         credentials::strip_query(&mut request);
     }
-    let (class, desk) = class::of(request.method(), request.uri().path());
+    request.extensions_mut().insert(peer);
+    let id = request_id(request.headers());
     let span = tracing::info_span!(
         "request",
         otel.kind = "server",
-        otel.name = class.name(),
+        otel.name = route.class.name(),
         id = id.to_str().unwrap_or_default(),
         method = %request.method(),
         path = %credentials::redacted(request.uri().path()),
-        desk = desk.map(|desk| credentials::redacted(desk).into_owned()),
+        desk = route.desk.as_deref().map(|desk| credentials::redacted(desk).into_owned()),
         key = field::Empty,
         http.response.status_code = field::Empty,
     );
     telemetry::follow(&span, request.headers());
     let mut response = {
-        let work = steps(&app, router, peer, request, key, class, plane, start);
+        let work = admitted(&app, router, peer, route, Shown { key, session }, request, start);
         work.instrument(span).await
     };
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
-#[expect(clippy::too_many_arguments)]
-async fn steps(
+/// Admission, handler and outcome.
+async fn admitted(
     app: &App,
     router: Router,
     peer: Peer,
+    route: Route,
+    shown: Shown,
     request: Request,
-    key: Option<(Secret, Place)>,
-    class: Class,
-    plane: Option<e2b::Plane>,
     start: Instant,
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let origin = app.pages.trusted(request.headers());
+    let mut origin = app.pages.trusted(request.headers());
+    let nobodys = request.headers().get(header::ORIGIN).filter(|origin| *origin == "null").cloned();
     let (mut parts, body) = request.into_parts();
     let (body, fate) = hotdesk_serve::paced(body);
-    let upgrades = parts.headers.contains_key(header::UPGRADE);
 
-    let mut key_id = None;
+    let mut caller = None;
     let mut response = if origin.is_some() && origin::asks_first(&method, &parts.headers) {
         origin::permission(&parts.headers)
-    } else if let Some(plane) = plane.clone().filter(|plane| !plane.has_key()) {
-        guarded(e2b::data(app.clone(), peer, plane, Request::from_parts(parts, body))).await
     } else {
-        match admit(app, peer, key, class, &mut parts).await {
-            Err(refusal) => {
+        match admission::admit(app, peer, &route, shown, &mut parts).await {
+            Err(refused) => {
                 // Given back, so that the client can be heard out.
                 drop(body);
-                if plane.is_some() { e2b::refused(refusal) } else { refusal.into_response() }
+                refused
             }
-            Ok(caller) => {
-                if let Some(caller) = caller {
+            Ok(admitted) => {
+                caller = admitted;
+                if let Some(caller) = &caller {
                     Span::current().record("key", caller.who.key.as_str());
-                    key_id = Some(caller.who.key.clone());
-                    if plane.is_some() {
-                        guarded(e2b::control(app.clone(), caller, Request::from_parts(parts, body))).await
-                    } else {
-                        parts.extensions.insert(caller);
-                        route(router, Request::from_parts(parts, body)).await
+                    parts.extensions.insert(caller.clone());
+                    // A page of a desk has nobody's origin (see `shield`), and may read what its own port answers to everybody.
+                    if route.class == Class::Port && caller.guest.is_some() {
+                        origin = origin.or(nobodys);
                     }
-                } else {
-                    route(router, Request::from_parts(parts, body)).await
+                }
+                match origin.is_some() && origin::asks_first(&method, &parts.headers) {
+                    true => origin::permission(&parts.headers),
+                    false => guarded(route.dialect.answer(app.clone(), router, Request::from_parts(parts, body))).await,
                 }
             }
         }
     };
-    if response.extensions().get::<PassedOn>().is_none() && plane.is_none() {
+    if response.extensions().get::<PassedOn>().is_none() {
         response = refusal::from_text(&method, &path, response).await;
-        response = dialects::shape(&path, response).await;
-        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response = route.dialect.shape(&path, response).await;
     }
+    shield::over(&mut response, route.own_origin);
     let mut response = fate.settle(response, limits::DISCARD_BYTES);
     if let Some(origin) = origin {
         origin::allow(&mut response, origin);
     }
-    let status = response.status().as_u16();
-    metrics::answered(class, &method, status, start.elapsed());
-    Span::current().record("http.response.status_code", status);
-    audit(app, key_id.as_deref(), &method, &path, status, class, upgrades, peer);
-    tracing::debug!(status, us = start.elapsed().as_micros() as u64, "answered");
+    let status = response.status();
+    metrics::answered(route.class, &method, status.as_u16(), start.elapsed());
+    Span::current().record("http.response.status_code", status.as_u16());
+    app.audit.note(&audit::Done { route: &route, caller: caller.as_ref(), method: &method, path: &path, status, peer });
+    tracing::debug!(status = status.as_u16(), us = start.elapsed().as_micros() as u64, "answered");
     response
-}
-
-/// Who asks; none where no key is needed.
-async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, class: Class, request: &mut Parts) -> Result<Option<Caller>> {
-    if let Some(admitted) = dialects::admit(app, peer, &key, class, request).await {
-        return admitted.map(Some);
-    }
-    let (path, headers) = (request.uri.path(), &request.headers);
-    if !class.is_passed_on() && has_nul(&request.uri) {
-        return Err(Refusal::invalid("the address holds a zero byte"));
-    }
-    let for_all = OPEN.contains(&path) || page::owns(&request.method, path);
-    let open = for_all || (path == METRICS && app.config.open_metrics && peer.is_local());
-    let Some((secret, place)) = key.filter(|_| !for_all) else {
-        if peer.machine {
-            app.pages.check(headers, &request.method)?;
-        }
-        if open {
-            app.limits.keyless(peer.network())?;
-            return Ok(None);
-        }
-        app.limits.failure(peer.network())?;
-        return Err(Refusal::unauthorized("the request carries no key"));
-    };
-    let who = match app.fleet.who(secret.reveal()).await {
-        Ok(who) => who,
-        Err(hotdesk_fleet::Error::Store(reason)) => return Err(hotdesk_fleet::Error::Store(reason).into()),
-        Err(error) => {
-            app.limits.failure(peer.network())?;
-            return Err(Refusal::unauthorized(error.to_string()));
-        }
-    };
-    match class.is_passed_on() {
-        true => app.limits.desks(&who.key)?,
-        false => app.limits.control(&who.key)?,
-    }
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
-    Ok(Some(Caller { who, secret, place, peer, host, class, guest: false }))
-}
-
-async fn route(router: Router, request: Request) -> Response {
-    let answered = async {
-        match router.oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        }
-    };
-    guarded(answered).await
 }
 
 /// A panic ends its request, not the connection.
@@ -244,24 +200,6 @@ async fn guarded(work: impl Future<Output = Response>) -> Response {
             let reason = reason.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("unknown");
             Refusal::internal(format!("a request panicked: {reason}")).into_response()
         }
-    }
-}
-
-#[expect(clippy::too_many_arguments)]
-fn audit(app: &App, key: Option<&str>, method: &Method, path: &str, status: u16, class: Class, upgrades: bool, peer: Peer) {
-    let tunnel = upgrades && status == StatusCode::SWITCHING_PROTOCOLS.as_u16();
-    let due = match key {
-        // Those that the limit let through; the rest got 429.
-        None => status == StatusCode::UNAUTHORIZED.as_u16(),
-        Some(_) if method.is_safe() => tunnel,
-        // What it is about is noted where it is done.
-        Some(_) if path == mcp::PATH => false,
-        Some(key) if class.is_passed_on() => app.audit.is_due(key, class::of(method, path).1.unwrap_or_default()),
-        Some(_) => true,
-    };
-    if due {
-        let path = credentials::redacted(path);
-        app.audit.write(key.unwrap_or(crate::audit::NOBODY), method.as_str(), &path, status, peer.to_string());
     }
 }
 
@@ -277,12 +215,6 @@ fn normalise(request: &mut Request) {
     if let Ok(uri) = path.parse() {
         *request.uri_mut() = uri;
     }
-}
-
-/// PostgreSQL has no zero bytes in texts, and nothing that we name has one.
-fn has_nul(uri: &Uri) -> bool {
-    let address = uri.path_and_query().map_or("", |p| p.as_str());
-    address.contains("%00")
 }
 
 /// The client's own name for the request if it has a sane one.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   connection   accept, TLS, HTTP/1.1 and HTTP/2, header and write time limits, number of connections
-//!       └ entrance   the key is found and taken out, who is it, may it ask so often; afterwards: measured, audited
-//!           ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
-//!           ├ vm         the four routes of `/vm`
-//!           ├ dialects   other people's words: Daytona's and E2B's SDKs, computer-use models, MCP
-//!           ├ page       the dashboard's files
-//!           └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
+//!       └ entrance   the layers: credentials, route, admission, handler, metrics and audit
+//!           └ dialects   who answers: other people's words (one table), and our own:
+//!               ├ v1         the fleet: desks, snapshots, pools, keys, money, events, templates
+//!               ├ vm         the four routes of `/vm`
+//!               ├ page       the dashboard's files
+//!               └ proxy      everything of a desk: its own API, its OSWorld dialect, any port; streamed, never buffered
 //! ```
 //!
 //! ```no_run
@@ -26,20 +26,28 @@ pub mod listen;
 pub mod openapi;
 pub mod telemetry;
 
+mod admission;
 mod app;
 mod audit;
 mod body;
-mod class;
+mod buffers;
 mod connection;
 mod credentials;
 mod entrance;
+mod guest;
 mod limits;
+mod lines;
 mod metrics;
 mod origin;
 mod page;
 mod proxy;
 mod rates;
+mod recent;
 mod refusal;
+mod route;
+mod seal;
+mod session;
+mod shield;
 mod tls;
 mod v1;
 mod vm;
@@ -48,9 +56,8 @@ mod vm;
 mod tests;
 
 pub use config::{Config, Rate, Rates, TlsFiles};
-pub use credentials::e2b_key;
 pub use dialects::daytona::Images;
-pub use dialects::e2b::Settings as E2bSettings;
+pub use dialects::e2b::{Settings as E2bSettings, e2b_key};
 pub use error::{Error, Result};
 pub use listen::Address;
 
@@ -153,7 +160,8 @@ async fn keep_house(app: &App, tls: Option<&Tls>) {
         app.pool.prune();
         app.limits.prune();
         app.audit.prune();
-        app.e2b.prune();
+        app.memories.prune();
+        app.sessions.prune();
         metrics::upkeep();
     }
 }

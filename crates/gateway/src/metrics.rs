@@ -4,7 +4,7 @@
 //! scrape, so that a deleted desk is gone.
 
 use crate::app::App;
-use crate::class::Class;
+use crate::route::Class;
 use futures_util::StreamExt;
 use hotdesk_api::desk::{Desk, State};
 use hotdesk_api::fleet::Scope;

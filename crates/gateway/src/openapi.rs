@@ -3,8 +3,7 @@
 //! `docs/openapi-fleet.json` is its golden copy: a test compares them, so that the API changes only on
 //! purpose. `UPDATE_GOLDEN=1 cargo test -p hotdesk-gateway openapi` writes it anew.
 
-use crate::dialects::computer;
-use crate::{proxy, refusal, v1, vm};
+use crate::{dialects, refusal};
 use axum::http::header;
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 /// The whole document.
 pub fn document() -> OpenApi {
-    let (_, mut document) = v1::router().merge(vm::router()).merge(computer::router()).merge(proxy::router()).split_for_parts();
+    let (_, mut document) = dialects::described().split_for_parts();
     document.info = InfoBuilder::new()
         .title("hotdesk fleet")
         .description(Some(

@@ -26,13 +26,25 @@ impl Pages {
 
     /// Refuses foreign pages on loopback.
     pub(crate) fn check(&self, headers: &HeaderMap, method: &Method) -> Result<()> {
-        let host = headers.get(header::HOST).map(|h| h.to_str().unwrap_or_default());
-        if let Some(host) = host
-            && !self.goes_by(host)
-        {
-            return Err(Refusal::denied(format!("this fleet does not go by the name `{}`", host.escape_default()))
-                .hint("use `localhost` or an IP address, send a key, or add the name to the setting `names`"));
+        self.check_name(headers, &[])?;
+        self.check_site(headers, method)
+    }
+
+    /// Refuses names that we do not go by, and that are not below one of these domains.
+    pub(crate) fn check_name(&self, headers: &HeaderMap, domains: &[&str]) -> Result<()> {
+        let Some(host) = headers.get(header::HOST).map(|h| h.to_str().unwrap_or_default()) else { return Ok(()) };
+        let name = host_name(host).trim_end_matches('.').to_ascii_lowercase();
+        let below = |domain: &&str| name.strip_suffix(&domain.to_ascii_lowercase()).is_some_and(|rest| rest.ends_with('.'));
+        if self.goes_by(host) || domains.iter().any(below) {
+            return Ok(());
         }
+        Err(Refusal::denied(format!("this fleet does not go by the name `{}`", host.escape_default()))
+            .hint("use `localhost` or an IP address, send a key, or add the name to the setting `names`"))
+    }
+
+    /// Refuses requests that a page of another site makes.
+    pub(crate) fn check_site(&self, headers: &HeaderMap, method: &Method) -> Result<()> {
+        let host = headers.get(header::HOST).map(|h| h.to_str().unwrap_or_default());
         let foreign = || {
             Refusal::denied("a web page of another site can't use this fleet without a key")
                 .hint("add the site to the setting `origins`")

@@ -1,5 +1,5 @@
 //! The dashboard, as it was built into this binary: a few files, the same for everybody, without a key. All that it shows it asks
-//! of the API, with the key that a person gave it.
+//! of the API, in the session that a person signed in to.
 //!
 //! | address | is |
 //! |---|---|
@@ -140,6 +140,9 @@ fn secured(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // A page of a desk that was opened from here gets no hold of this window.
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    response.extensions_mut().insert(crate::shield::OwnPage);
     response
 }
 

@@ -26,6 +26,7 @@ pub(crate) use routes::router;
 use crate::app::App;
 use crate::entrance::Caller;
 use crate::refusal::{Refusal, Result};
+use crate::shield;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -59,6 +60,9 @@ pub(crate) async fn pass(app: &App, caller: &Caller, desk: &str, target: Target,
 }
 
 async fn attempt(app: &App, caller: &Caller, desk: &str, target: Target, request: Request) -> Result<Response> {
+    if shield::asks_for_worker(request.headers()) {
+        return Err(Refusal::denied("desks have no service workers: they would outlive the page, and see those of other desks"));
+    }
     let door = door(app, caller, desk, is_glance(&request)).await?;
     let passage = Passage { app: app.clone(), caller: caller.clone(), desk: desk.to_owned(), door, target };
     match wanted_upgrade(&request) {

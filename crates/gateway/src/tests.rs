@@ -7,6 +7,7 @@ mod control;
 mod desk;
 mod edges;
 mod events;
+mod guests;
 mod overhead;
 mod page;
 mod passing;
@@ -14,6 +15,8 @@ mod ports;
 mod provider;
 mod seen;
 mod serve;
+mod sessions;
+mod tiny;
 mod tls;
 mod traces;
 

@@ -5,6 +5,7 @@ mod events;
 mod fleet;
 mod keys;
 mod money;
+mod orphans;
 mod pools;
 mod snapshots;
 mod templates;
@@ -19,6 +20,9 @@ pub(crate) use wait::{arrived, refuse_failed, to_its_end};
 use crate::app::App;
 use utoipa_axum::router::OpenApiRouter;
 
+/// What the fleet itself answers below `/v1/desks/{id}`; everything else there is the desk's.
+pub(crate) const VERBS: [&str; 9] = ["start", "stop", "reset", "archive", "extend", "snapshot", "fork", "usage", "console"];
+
 /// Every route of the fleet itself, with its description.
 pub(crate) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -31,5 +35,6 @@ pub(crate) fn router() -> OpenApiRouter<App> {
         .merge(pools::router())
         .merge(keys::router())
         .merge(money::router())
+        .merge(orphans::router())
         .merge(templates::router())
 }

@@ -86,12 +86,12 @@ async fn execute(
         return Ok(answer);
     }
     let status = answer.status();
-    let text = axum::body::to_bytes(answer.into_body(), LARGEST_OUTPUT).await;
-    let text = text.map_err(|e| {
-        Refusal::bad_gateway(format!("the desk broke off while it answered: {e}"))
+    let answer = app.buffers.read(&caller.who.key, answer.into_body(), LARGEST_OUTPUT).await;
+    let answer = answer.map_err(|e| {
+        Refusal::bad_gateway(format!("the desk's answer can't be read: {e}"))
             .hint("the command ran; look at the desk before you send it again")
     })?;
-    Ok(executed(status, &text)?.into_response())
+    Ok(executed(status, &answer.bytes)?.into_response())
 }
 
 /// What the desk's `/execute` says, in the form of ours. That gives 500 for a command that can't be started, which is no error of

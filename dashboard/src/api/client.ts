@@ -1,4 +1,4 @@
-// Requests to the gateway, with the key of the session.
+// Requests to the gateway. The browser adds the cookie of the session by itself.
 import { signal } from "@preact/signals";
 
 /** What the gateway says when it can't. */
@@ -17,11 +17,12 @@ export class Problem extends Error {
 /** Where the page is served, with a slash at its end; the API lies beside it. */
 export const base = new URL(".", document.baseURI);
 
-export const key = signal<string | null>(null);
+/** Null until it is known. */
+export const signedIn = signal<boolean | null>(null);
 
-/** Called when the key turned out to be no good any more. */
+/** Called when the session turned out to be over. */
 let lost = () => {};
-export function onKeyLost(handler: () => void) {
+export function onSessionLost(handler: () => void) {
   lost = handler;
 }
 
@@ -46,8 +47,6 @@ export interface Options {
   signal?: AbortSignal;
   /** Without this the desk counts the request as work, and is not idle. */
   glance?: boolean;
-  /** Another key than the session's. */
-  as?: string;
 }
 
 export function address(path: string, query: Query = {}): URL {
@@ -58,16 +57,15 @@ export function address(path: string, query: Query = {}): URL {
   return url;
 }
 
-/** WebSockets of browsers send no headers, so the key is in the address. */
 export function socketAddress(path: string, query: Query = {}): string {
-  const url = address(path, { ...query, key: key.value });
+  const url = address(path, query);
   url.protocol = url.protocol.replace("http", "ws");
   return url.href;
 }
 
 export async function request(path: string, options: Options = {}): Promise<Response> {
-  const { method = "GET", query, body, signal, glance, as } = options;
-  const headers: Record<string, string> = { authorization: `Bearer ${as ?? key.value ?? ""}`, "x-hotdesk-viewer": viewer, ...options.headers };
+  const { method = "GET", query, body, signal, glance } = options;
+  const headers: Record<string, string> = { "x-hotdesk-viewer": viewer, ...options.headers };
   if (glance) headers["x-hotdesk-glance"] = "1";
   const plain = body === undefined || body instanceof Blob || typeof body === "string";
   if (!plain) headers["content-type"] = "application/json";
@@ -80,7 +78,7 @@ export async function request(path: string, options: Options = {}): Promise<Resp
   }
   if (answer.ok || answer.status === 304) return answer;
   const problem = await read(answer);
-  if (problem.status === 401 && as === undefined && key.value) lost();
+  if (problem.status === 401 && signedIn.value) lost();
   throw problem;
 }
 

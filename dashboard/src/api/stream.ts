@@ -1,4 +1,4 @@
-// Server-sent events over fetch: EventSource can't send a key in a header, and addresses end up in logs.
+// Server-sent events over fetch: EventSource does not tell why it failed, and sends no headers of ours.
 import { request, type Options } from "./client";
 
 export interface Message { id: string; event: string; data: string }

@@ -1,6 +1,6 @@
-// All desks that the key may see, kept right by the fleet's events.
+// All desks that the session may see, kept right by the fleet's events.
 import { computed, effect, signal } from "@preact/signals";
-import { get, isMissing, key, told } from "../api/client";
+import { get, isMissing, signedIn, told } from "../api/client";
 import { listen } from "../api/stream";
 import type { Desk, FleetEvent } from "../api/types";
 
@@ -106,7 +106,7 @@ function soon(id: string) {
 /** Follows the fleet for as long as somebody is signed in. */
 export function follow() {
   effect(() => {
-    if (!key.value) {
+    if (!signedIn.value) {
       desks.value = new Map();
       loaded.value = false;
       return;

@@ -1,43 +1,46 @@
-// Who is signed in: the key is kept for the tab, or, on wish, for the browser.
+// Who is signed in: the gateway keeps the session, the browser a cookie that no script can read. The key itself is never kept here.
 import { signal } from "@preact/signals";
-import { get, key, onKeyLost, Problem } from "../api/client";
-import type { Fleet } from "../api/types";
+import { get, onSessionLost, Problem, send, signedIn } from "../api/client";
 
-const KEY = "hotdesk.key";
 const NAME = "hotdesk.name";
+/** Where earlier versions kept the key. */
+const OLD_KEY = "hotdesk.key";
 
 /** Why somebody has to sign in again. */
 export const signedOutBecause = signal<string | null>(null);
 /** Shown to others while this person drives. */
 export const personName = signal(localStorage.getItem(NAME) ?? "");
 
-/** A key in the address (`#key=hd_…`, as `hotdesk` prints it) counts most, and disappears from it. */
-export function restore() {
+/** A key in the address (`#key=hd_…`, as `hotdesk` prints it) counts most, and disappears from it before anything else is done. */
+export async function restore() {
   const handed = new URLSearchParams(location.hash.slice(1)).get("key");
-  if (handed) {
-    history.replaceState(null, "", location.pathname + location.search);
-    sessionStorage.setItem(KEY, handed);
+  if (handed) history.replaceState(null, "", location.pathname + location.search);
+  for (const storage of [sessionStorage, localStorage]) storage.removeItem(OLD_KEY);
+  try {
+    if (handed) await send("POST", "v1/session", { key: handed });
+    else await get("v1/session");
+    signedIn.value = true;
+  } catch (error) {
+    // Nobody is signed in, which is no reason to say anything; a key that is no good is.
+    if (handed) signedOutBecause.value = signInProblem(error);
+    signedIn.value = false;
   }
-  key.value = handed ?? sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
 /** Throws a Problem when the key is no good. */
 export async function signIn(secret: string, name: string, remember: boolean) {
-  // The fleet tells anybody with a good key how it is.
-  await get<Fleet>("v1/fleet", { as: secret });
-  sessionStorage.setItem(KEY, secret);
-  if (remember) localStorage.setItem(KEY, secret);
+  await send("POST", "v1/session", { key: secret, remember });
   localStorage.setItem(NAME, name);
   personName.value = name;
   signedOutBecause.value = null;
-  key.value = secret;
+  signedIn.value = true;
 }
 
-export function signOut(because: string | null = null) {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  signedOutBecause.value = because;
-  key.value = null;
+export function signOut() {
+  signedOutBecause.value = null;
+  signedIn.value = false;
+  // The cookie goes with the session; a fleet that does not answer now ends it by its time.
+  void send("DELETE", "v1/session").catch(() => {});
 }
 
 export function signInProblem(error: unknown): string {
@@ -45,4 +48,7 @@ export function signInProblem(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-onKeyLost(() => signOut("the key has expired or was revoked"));
+onSessionLost(() => {
+  signedOutBecause.value = "the session has ended: the key has expired or was revoked";
+  signedIn.value = false;
+});

@@ -48,6 +48,10 @@ async function open(desk: string, place: HTMLElement, light: boolean, ended: (wh
   const fit = new FitAddon();
   terminal.loadAddon(fit);
   place.replaceChildren();
+  // What is typed before the shell is there waits for it.
+  const early: string[] = [];
+  let type = (text: string): unknown => early.push(text);
+  terminal.onData((text) => type(text));
   terminal.open(place);
   fit.fit();
   const size = { cols: terminal.cols, rows: terminal.rows };
@@ -61,9 +65,12 @@ async function open(desk: string, place: HTMLElement, light: boolean, ended: (wh
     if (said.event === "exit") ended("the shell has ended; the button above opens another");
     if (said.event === "problem") ended(said.problem.detail);
   };
+  socket.onopen = () => {
+    type = (text) => socket.readyState === WebSocket.OPEN && socket.send(new TextEncoder().encode(text));
+    if (early.length > 0) type(early.join(""));
+  };
   let closed = false;
   socket.onclose = () => !closed && ended("the connection to the terminal ended; the button above opens another");
-  terminal.onData((text) => socket.readyState === WebSocket.OPEN && socket.send(new TextEncoder().encode(text)));
   terminal.onResize(({ cols, rows }) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify({ do: "resize", cols, rows })));
   const resized = new ResizeObserver(() => fit.fit());
   resized.observe(place);

@@ -1,6 +1,6 @@
 // Files to a desk and from it.
 import { signal } from "@preact/signals";
-import { address, key, request, told, viewer } from "../api/client";
+import { address, request, told, viewer } from "../api/client";
 import { say } from "../ui/parts";
 import { count } from "../lib/format";
 
@@ -28,7 +28,6 @@ function upload(desk: string, path: string, file: File): Promise<void> {
     const request = new XMLHttpRequest();
     const progress = (part: number) => (uploads.value = [...uploads.value.filter((u) => u.name !== file.name), { name: file.name, part }]);
     request.open("PUT", address(`v1/desks/${desk}/files/content`, { path }));
-    request.setRequestHeader("authorization", `Bearer ${key.value}`);
     request.setRequestHeader("x-hotdesk-viewer", viewer);
     request.setRequestHeader("content-type", "application/octet-stream");
     request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);

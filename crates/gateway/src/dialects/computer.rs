@@ -15,7 +15,28 @@ pub(crate) mod openai;
 mod routes;
 mod view;
 
-pub(crate) use routes::router;
+use super::Dialect;
+use crate::app::App;
+use crate::route::{Claim, Class};
+use axum::extract::Request;
+use utoipa_axum::router::OpenApiRouter;
+
+/// Calls of models' computer tools.
+pub(super) struct Computer;
+
+impl Dialect for Computer {
+    /// `/v1/desks/{id}/computer/…`
+    fn claim(&self, request: &mut Request) -> Option<Claim> {
+        let (desk, rest) = request.uri().path().strip_prefix("/v1/desks/")?.split_once('/')?;
+        let ours = !desk.is_empty() && rest.split('/').next() == Some("computer");
+        let class = if request.method().is_safe() { Class::Desk } else { Class::Action };
+        ours.then(|| Claim::new(class, Some(desk)))
+    }
+
+    fn described(&self) -> OpenApiRouter<App> {
+        routes::router()
+    }
+}
 pub(crate) use view::View;
 
 use crate::dialects::native::{Ask, Native};

@@ -22,10 +22,9 @@ mod create;
 mod desk;
 mod images;
 mod labels;
-pub(crate) mod preview;
-pub(crate) mod reply;
+mod preview;
+mod reply;
 mod sandboxes;
-mod seal;
 mod snapshots;
 mod toolbox;
 mod version;
@@ -34,20 +33,21 @@ mod volumes;
 
 pub use images::Images;
 
+use super::{Admission, Dialect, Memory, Visit};
 use crate::app::App;
-use crate::class::Class;
-use crate::credentials::{Place, Secret};
 use crate::entrance::Caller;
-use crate::listen::Peer;
+use crate::refusal::Refusal;
+use crate::route::{Claim, Class, Right};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::any;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use reply::{Failure, Reply};
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::OnceCell;
 use version::Version;
 
 const ROOT: &str = "/daytona/";
@@ -60,17 +60,103 @@ const LARGEST_BODY: usize = 32 << 20;
 /// What the dialect keeps while it runs; all of it can be made again.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// What tokens are sealed with; it is written down, and read once.
-    seal: OnceCell<[u8; 32]>,
     builds: snapshots::Builds,
+    links: access::Links,
+}
+
+impl Memory for Kept {
+    fn prune(&self) {
+        self.links.prune();
+    }
 }
 
 /// Whether an address is ours.
-pub(crate) fn owns(path: &str) -> bool {
+fn owns(path: &str) -> bool {
     path.starts_with(ROOT)
 }
 
-pub(crate) fn router() -> Router<App> {
+pub(super) struct Daytona;
+
+impl Dialect for Daytona {
+    /// A token leads its request to its port, whatever the path is.
+    fn claim_by_headers(&self, request: &mut Request) -> Option<Claim> {
+        preview::lead(request).then(|| self.claim(request)).flatten()
+    }
+
+    fn claim(&self, request: &mut Request) -> Option<Claim> {
+        let rest = request.uri().path().strip_prefix(ROOT)?;
+        let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let named = |rest: &str| {
+            rest.split_once('/').map_or((rest.to_owned(), String::new()), |(id, rest)| (id.to_owned(), rest.to_owned()))
+        };
+        Some(match first {
+            "preview" => Claim::new(Class::Port, Some(&named(rest).0)).right(Right::KeyOrGuest),
+            "toolbox" => {
+                let (id, rest) = named(rest);
+                Claim::new(class(&rest), Some(&id)).right(Right::KeyOrGuest)
+            }
+            _ => match rest.strip_prefix("toolbox/").filter(|_| first == "api").map(named) {
+                Some((id, rest)) if !rest.is_empty() => {
+                    Claim::new(class(rest.strip_prefix("toolbox/").unwrap_or(&rest)), Some(&id))
+                }
+                _ => Claim::new(Class::Control, None),
+            },
+        })
+    }
+
+    fn routes(&self) -> Router<App> {
+        router()
+    }
+
+    /// Lets in those without a key who have a token, a signed link or a signed address of a file.
+    fn admit<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Option<Admission>> {
+        async move {
+            let path = visit.request.uri.path().to_owned();
+            if path.starts_with(PREVIEW) {
+                let admitted = preview::admit(visit.app, visit.peer, visit.key.cloned(), visit.claim.class, visit.request).await;
+                return Some(admitted.map(Some).map_err(|failure| reply::finish(&path, Err(failure))));
+            }
+            if visit.key.is_some() {
+                return None;
+            }
+            let caller = toolbox::links::admit(visit.app, visit.peer, visit.claim.class, visit.request).await?;
+            Some(Ok(Some(caller)))
+        }
+        .boxed()
+    }
+
+    fn refuse(&self, path: &str, refusal: Refusal) -> Response {
+        reply::finish(path, Err(refusal.into()))
+    }
+
+    fn shape<'a>(&'a self, path: &'a str, response: Response) -> BoxFuture<'a, Response> {
+        reply::reshape(path, response).boxed()
+    }
+
+    fn is_cookie(&self, name: &str) -> bool {
+        preview::is_cookie(name)
+    }
+
+    fn memory(&self) -> Option<Box<dyn Memory>> {
+        Some(Box::<Kept>::default())
+    }
+}
+
+/// Of a path inside of a sandbox.
+fn class(rest: &str) -> Class {
+    match rest {
+        rest if rest.starts_with("computeruse/screenshot") => Class::Screenshot,
+        rest if rest.starts_with("computeruse/mouse") || rest.starts_with("computeruse/keyboard") => Class::Action,
+        "process/execute" | "process/code-run" => Class::Action,
+        _ => Class::Desk,
+    }
+}
+
+fn kept(app: &App) -> &Kept {
+    app.memories.of()
+}
+
+fn router() -> Router<App> {
     Router::new()
         .route("/daytona/api", any(control))
         .route("/daytona/api/", any(control))
@@ -115,6 +201,9 @@ impl Call {
         let bytes = axum::body::to_bytes(body, LARGEST_BODY).await;
         let bytes = bytes.map_err(|e| Failure::bad_request(format!("the body did not come whole, or is too large: {e}")))?;
         let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+        if text.trim_ascii_start().starts_with(b"[") {
+            return Err(Failure::bad_request("the body is a list, but should be an object"));
+        }
         serde_json::from_slice(text).map_err(|e| Failure::bad_request(format!("the body is not what it should be: {e}")))
     }
 }
@@ -158,25 +247,6 @@ fn segments(path: &str) -> Reply<Vec<String>> {
     let parts = path.trim_matches('/').split('/').filter(|part| !part.is_empty());
     let decoded = parts.map(|part| crate::proxy::decoded(part).map_err(|_| Failure::not_found("there is no such path")));
     decoded.collect()
-}
-
-/// Lets in those without a key who have a token, a signed link or a signed address of a file.
-pub(crate) async fn admit(
-    app: &App,
-    peer: Peer,
-    key: &Option<(Secret, Place)>,
-    class: Class,
-    request: &mut Parts,
-) -> Option<crate::refusal::Result<Caller>> {
-    let path = request.uri.path().to_owned();
-    if path.starts_with(PREVIEW) {
-        let admitted = preview::admit(app, peer, key.clone(), class, request).await;
-        return Some(admitted.map_err(Failure::into_refusal));
-    }
-    if key.is_none() && path.starts_with(TOOLBOX) {
-        return toolbox::links::admit(app, peer, class, request).await.map(Ok);
-    }
-    None
 }
 
 async fn control(State(app): State<App>, caller: Caller, request: Request) -> Response {

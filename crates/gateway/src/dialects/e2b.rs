@@ -11,9 +11,8 @@
 //! Both planes share one origin. Which of them a request means, and which sandbox, is told by the name of the host
 //! (`49983-ID.domain`), by headers (`E2b-Sandbox-Id`, `E2b-Sandbox-Port`), by the path, by the token alone, or by a signature.
 //!
-//! Nothing is kept here that the fleet does not know: a sandbox is a desk, its id is the desk's, its token is made of the desk's
-//! secret, its metadata are labels. What is remembered ([`Memory`]) can be lost: watches that are polled, samples of usage,
-//! tokens of sandboxes that are gone.
+//! Nothing is kept here that the fleet does not know: a sandbox is a desk, its id is the desk's, its token is sealed with the
+//! fleet's key, its metadata are labels. What is remembered ([`Memory`]) can be lost: watches that are polled, samples of usage.
 
 mod connect;
 mod control;
@@ -24,6 +23,8 @@ mod envd;
 mod fault;
 mod files;
 mod filesystem;
+mod guests;
+mod keys;
 mod labels;
 mod listing;
 mod metrics;
@@ -38,14 +39,21 @@ mod token;
 mod upload;
 mod watch;
 
-pub(crate) use fault::refused;
+use fault::refused;
+pub use keys::e2b_key;
 
+use super::{Admission, Dialect, Visit};
 use crate::app::App;
 use crate::entrance::Caller;
-use crate::listen::Peer;
+use crate::recent::Recent;
+use crate::refusal::Refusal;
+use crate::route::{Claim, Class, Right};
+use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -93,17 +101,89 @@ impl Default for Settings {
 /// What is remembered between requests and may be lost.
 #[derive(Default)]
 pub(crate) struct Memory {
-    tokens: token::Tokens,
+    known: Recent<guests::Known>,
     watchers: watch::Watchers,
     samples: metrics::Samples,
 }
 
-impl Memory {
-    /// Forgets what nobody asked for in a long time.
-    pub(crate) fn prune(&self) {
+impl super::Memory for Memory {
+    fn prune(&self) {
+        self.known.prune();
         self.watchers.prune();
         self.samples.prune();
     }
+}
+
+fn memory(app: &App) -> &Memory {
+    app.memories.of()
+}
+
+pub(super) struct E2b;
+
+impl Dialect for E2b {
+    fn claim_by_headers(&self, request: &mut Request) -> Option<Claim> {
+        claim(Plane::by_headers(request.headers())?, request)
+    }
+
+    fn claim(&self, request: &mut Request) -> Option<Claim> {
+        claim(Plane::by_path(request)?, request)
+    }
+
+    fn admit<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Option<Admission>> {
+        async move {
+            let plane = visit.request.extensions.get::<Plane>()?.clone();
+            Some(match plane {
+                Plane::Data(inside) if inside.port != ENVD_PORT => {
+                    ports::admit(visit.app, visit.peer, &inside, visit.request).await.map(Some)
+                }
+                Plane::Data(inside) => envd::admit(visit.app, visit.peer, &inside, visit.request).await,
+                Plane::Wrong(what) => Err(fault::Fault::bad(what).into_response_of_data()),
+                Plane::Control => return None,
+            })
+        }
+        .boxed()
+    }
+
+    fn answer(&self, app: App, _: Router, request: Request) -> BoxFuture<'static, Response> {
+        async move {
+            let extensions = request.extensions();
+            // Whoever need not be known asked whether a sandbox runs, which it does, or he would not be here.
+            let Some(caller) = extensions.get::<Caller>().cloned() else { return fault::done() };
+            match extensions.get::<Plane>().cloned() {
+                Some(Plane::Data(inside)) if inside.port != ENVD_PORT => ports::answer(app, &caller, inside.port, request).await,
+                Some(Plane::Data(_)) => envd::answer(desk::Sandbox::of(app, caller), request).await,
+                _ => control::answer(app, caller, request).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn refuse(&self, _: &str, refusal: Refusal) -> Response {
+        refused(refusal)
+    }
+
+    fn key(&self, given: &str) -> Option<String> {
+        keys::from_e2b(given)
+    }
+
+    fn memory(&self) -> Option<Box<dyn super::Memory>> {
+        Some(Box::<Memory>::default())
+    }
+}
+
+/// What a request to this plane is about. It is left with the request.
+fn claim(plane: Plane, request: &mut Request) -> Option<Claim> {
+    let claim = match &plane {
+        Plane::Control => Claim::new(Class::Control, None),
+        Plane::Wrong(_) => Claim::new(Class::Desk, None).right(Right::Guest),
+        Plane::Data(inside) => {
+            let class = if inside.port == ENVD_PORT { Class::Desk } else { Class::Port };
+            let desk = inside.sandbox.as_deref().and_then(names::desk);
+            Claim { own_origin: inside.by_host, ..Claim::new(class, desk.as_deref()).right(Right::Guest) }
+        }
+    };
+    request.extensions_mut().insert(plane);
+    Some(claim)
 }
 
 /// Which part of the dialect a request is for.
@@ -121,43 +201,42 @@ pub(crate) enum Plane {
 pub(crate) struct Inside {
     sandbox: Option<String>,
     port: u16,
+    /// By the name of the host, so that its pages have an origin of their own.
+    by_host: bool,
 }
 
 impl Plane {
-    /// None: the request is not E2B's.
-    pub(crate) fn of(request: &Request) -> Option<Self> {
-        let (path, headers) = (request.uri().path(), request.headers());
+    /// A sandbox that the host or headers name, whatever the path is.
+    fn by_headers(headers: &HeaderMap) -> Option<Self> {
         if let Some(inside) = named_by_host(headers) {
             return Some(Self::Data(inside));
         }
+        let port = text(headers, SANDBOX_PORT)?.parse::<u16>().ok().filter(|port| *port > 0)?;
+        // Some releases send these headers on control calls too, so the path wins where the port is envd's.
+        let sandbox = Some(text(headers, SANDBOX_ID)?);
+        (port != ENVD_PORT).then_some(Self::Data(Inside { sandbox, port, by_host: false }))
+    }
+
+    /// None: the request is not E2B's.
+    fn by_path(request: &Request) -> Option<Self> {
+        let (path, headers) = (request.uri().path(), request.headers());
         let id = text(headers, SANDBOX_ID);
         let port = text(headers, SANDBOX_PORT).map(|port| port.parse::<u16>().ok().filter(|port| *port > 0));
-        // Some releases send these headers on control calls too, so the path wins where the port is envd's.
-        if let (Some(id), Some(Some(port))) = (&id, &port)
-            && *port != ENVD_PORT
-        {
-            return Some(Self::Data(Inside { sandbox: Some(id.clone()), port: *port }));
-        }
         let below = |start: &&str| path.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if CONTROL.iter().any(&below) {
             return Some(Self::Control);
         }
         match (id, port) {
-            (Some(sandbox), Some(Some(port))) => Some(Self::Data(Inside { sandbox: Some(sandbox), port })),
+            (Some(sandbox), Some(Some(port))) => Some(Self::Data(Inside { sandbox: Some(sandbox), port, by_host: false })),
             (Some(_), Some(None)) => Some(Self::Wrong("the header E2b-Sandbox-Port is no port")),
             (Some(_), None) => Some(Self::Wrong("the header E2b-Sandbox-Port is missing")),
             (None, Some(_)) => Some(Self::Wrong("the header E2b-Sandbox-Id is missing")),
             (None, None) => {
                 let tokened = path == "/health" && headers.contains_key(ACCESS_TOKEN);
                 let ours = tokened || DATA.iter().any(below);
-                ours.then_some(Self::Data(Inside { sandbox: None, port: ENVD_PORT }))
+                ours.then_some(Self::Data(Inside { sandbox: None, port: ENVD_PORT, by_host: false }))
             }
         }
-    }
-
-    /// Whether the request carries the key of a fleet.
-    pub(crate) fn has_key(&self) -> bool {
-        *self == Self::Control
     }
 }
 
@@ -168,26 +247,11 @@ fn named_by_host(headers: &HeaderMap) -> Option<Inside> {
     let (port, id) = label.split_once('-')?;
     let port = port.parse().ok().filter(|port| *port > 0 && label.starts_with(|c: char| c.is_ascii_digit()))?;
     let good = id.starts_with(names::FIRST) && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    good.then(|| Inside { sandbox: Some(id.to_owned()), port })
+    good.then(|| Inside { sandbox: Some(id.to_owned()), port, by_host: true })
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(|value| value.trim().to_owned()).filter(|v| !v.is_empty())
-}
-
-/// Answers a request to the control plane; the caller has shown a good key.
-pub(crate) async fn control(app: App, caller: Caller, request: Request) -> Response {
-    control::answer(app, caller, request).await
-}
-
-/// Answers a request to a sandbox.
-pub(crate) async fn data(app: App, peer: Peer, plane: Plane, request: Request) -> Response {
-    match plane {
-        Plane::Data(inside) if inside.port != ENVD_PORT => ports::answer(app, peer, inside, request).await,
-        Plane::Data(inside) => envd::answer(app, peer, inside, request).await,
-        Plane::Wrong(what) => fault::Fault::bad(what).into_response_of_data(),
-        Plane::Control => fault::Fault::internal("a control call is no call to a sandbox").into_response_of_data(),
-    }
 }
 
 #[cfg(test)]
@@ -200,11 +264,12 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Plane::of(&request.body(Body::empty()).unwrap())
+        let request = request.body(Body::empty()).unwrap();
+        Plane::by_headers(request.headers()).or_else(|| Plane::by_path(&request))
     }
 
     fn inside(id: Option<&str>, port: u16) -> Option<Plane> {
-        Some(Plane::Data(Inside { sandbox: id.map(Into::into), port }))
+        Some(Plane::Data(Inside { sandbox: id.map(Into::into), port, by_host: false }))
     }
 
     #[test]
@@ -219,7 +284,8 @@ mod tests {
         assert_eq!(plane("/health", &[("x-access-token", "t")]), inside(None, 49983));
         assert_eq!(plane("/files?path=a&signature=v1_x", &[]), inside(None, 49983));
         assert_eq!(plane("/process.Process/List", &[]), inside(None, 49983));
-        assert_eq!(plane("/x", &[("host", "8080-iabc.e2b.app")]), inside(Some("iabc"), 8080));
+        let by_host = Plane::Data(Inside { sandbox: Some("iabc".into()), port: 8080, by_host: true });
+        assert_eq!(plane("/x", &[("host", "8080-iabc.e2b.app")]), Some(by_host));
         assert_eq!(plane("/v1/desks", &[("host", "my-host.example.com")]), None);
         assert_eq!(plane("/v1/desks", &[]), None);
         assert_eq!(plane("/sandboxesx", &[]), None);

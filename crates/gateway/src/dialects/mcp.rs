@@ -19,9 +19,11 @@ mod tools;
 mod tree;
 
 use crate::app::App;
+use crate::dialects::Dialect;
 use crate::dialects::native::{Api, Inside, Native};
 use crate::entrance::{Base, Caller};
 use crate::refusal::Refusal;
+use crate::route::{Claim, Class};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -41,7 +43,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const PATH: &str = "/mcp";
+const PATH: &str = "/mcp";
 
 /// The largest message: a file of some megabytes in base64.
 const LARGEST_MESSAGE: usize = 16 << 20;
@@ -57,8 +59,18 @@ list_desks), see it with look, drive it with act, and delete it with delete_desk
 Coordinates are always pixels of the picture that look and act show. tree names what is on the screen and where, which is often \
 surer than looking; run starts programs. While only one desk runs, `desk` can be left out.";
 
-pub(crate) fn router() -> Router<App> {
-    Router::new().route(PATH, any(http))
+pub(super) struct Mcp;
+
+impl Dialect for Mcp {
+    /// What a message is about is known, and written to the audit log, when its tools ask for it.
+    fn claim(&self, request: &mut Request) -> Option<Claim> {
+        let ours = request.uri().path() == PATH;
+        ours.then(|| Claim { audited_within: true, ..Claim::new(Class::Control, None) })
+    }
+
+    fn routes(&self) -> Router<App> {
+        Router::new().route(PATH, any(http))
+    }
 }
 
 async fn http(State(app): State<App>, Extension(Base(router)): Extension<Base>, caller: Caller, request: Request) -> Response {

@@ -160,9 +160,9 @@ impl Api for Inside {
             let work = async {
                 let response = entrance::answer(self.app.clone(), self.router.clone(), self.caller.peer, request).await;
                 let (parts, body) = response.into_parts();
-                let body = axum::body::to_bytes(body, LARGEST_ANSWER).await;
-                let body = body.map_err(|e| problem(502, "bad_gateway", format!("the answer did not come whole: {e}")))?;
-                Ok(Answer { status: parts.status, headers: parts.headers, body })
+                let body = self.app.buffers.read(&self.caller.who.key, body, LARGEST_ANSWER).await;
+                let body = body.map_err(|e| problem(502, "bad_gateway", format!("the answer can't be read: {e}")))?;
+                Ok(Answer { status: parts.status, headers: parts.headers, body: body.bytes.clone() })
             };
             let late =
                 || problem(504, "timeout", format!("no answer in {} s; what was asked for may still be done", limit.as_secs()));

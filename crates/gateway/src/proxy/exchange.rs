@@ -2,10 +2,10 @@
 
 use super::pool::{NoWay, Pool, Sender, Way};
 use super::{Passage, cdp, closed, headers};
-use crate::class::Class;
 use crate::entrance::PassedOn;
 use crate::metrics;
 use crate::refusal::{Refusal, Result};
+use crate::route::Class;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};

@@ -1,6 +1,7 @@
 //! Headers on their way through: what belongs to one hop stays behind, and so does what is none of the other side's business.
 
 use super::Passage;
+use crate::{dialects, session};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// About one connection, not about the message.
@@ -73,7 +74,11 @@ pub(super) fn from_desk(headers: &mut HeaderMap, passage: &Passage) {
     strip_hop(headers);
     // Addresses may hold a key; they are not told to other sites.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    let Some(port) = passage.target.port else { return };
+    let Some(port) = passage.target.port else {
+        // The desk's server has none, and whoever answers in its place sets none for our origin.
+        headers.remove(header::SET_COOKIE);
+        return;
+    };
     let base = super::cdp::Base::of(passage, port);
     if let Some(place) = headers.get(header::LOCATION).and_then(|l| l.to_str().ok())
         && let Some(place) = base.location(place).and_then(|l| HeaderValue::try_from(l).ok())
@@ -83,12 +88,20 @@ pub(super) fn from_desk(headers: &mut HeaderMap, passage: &Passage) {
     let cookies: Vec<HeaderValue> = headers
         .get_all(header::SET_COOKIE)
         .iter()
-        .filter_map(|cookie| HeaderValue::try_from(base.cookie(cookie.to_str().ok()?)).ok())
+        .filter_map(|cookie| cookie.to_str().ok())
+        .filter(|cookie| !is_ours(cookie))
+        .filter_map(|cookie| HeaderValue::try_from(base.cookie(cookie)).ok())
         .collect();
     headers.remove(header::SET_COOKIE);
     for cookie in cookies {
         headers.append(header::SET_COOKIE, cookie);
     }
+}
+
+/// Whether a cookie has the name of one by which the gateway knows somebody.
+fn is_ours(cookie: &str) -> bool {
+    let name = cookie.split(['=', ';']).next().unwrap_or_default();
+    session::is_cookie(name) || dialects::is_cookie(name.trim())
 }
 
 fn insert(headers: &mut HeaderMap, name: &'static str, value: &str) {

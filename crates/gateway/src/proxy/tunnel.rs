@@ -3,11 +3,9 @@
 use super::exchange::finish;
 use super::pool::connect;
 use super::{Passage, headers};
-use crate::app::App;
-use crate::credentials::Secret;
 use crate::entrance::PassedOn;
-use crate::metrics;
 use crate::refusal::{Refusal, Result};
+use crate::{guest, metrics};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,8 +21,6 @@ use tracing::Instrument;
 const HALF_OPEN: Duration = Duration::from_secs(60);
 /// The same after a failure: what is on its way arrives at once or never.
 const LINGER: Duration = Duration::from_secs(2);
-/// How often is looked whether the key of a tunnel is still good.
-const LOOK: Duration = Duration::from_secs(15);
 /// A frame of a live view fits a few times.
 const BUFFER: usize = 64 << 10;
 
@@ -55,14 +51,14 @@ pub(super) async fn open(passage: Passage, mut request: Request, protocol: &str)
     *response.headers_mut() = given;
     response.extensions_mut().insert(PassedOn);
 
-    let (app, secret) = (passage.app.clone(), (!passage.caller.guest).then(|| passage.caller.secret.clone()));
+    let (app, caller) = (passage.app.clone(), passage.caller.clone());
     let tunnel = async move {
         let (_work, _open, _sender) = (work, metrics::Open::tunnel(), sender);
         let (Ok(client), Ok(desk)) = tokio::join!(client, desk) else { return };
         let reason = tokio::select! {
             ended = join(TokioIo::new(client), TokioIo::new(desk)) => ended.map_or_else(|e| e.to_string(), |()| "both sides are done".into()),
             _ = app.closing.cancelled() => "the gateway ends".to_owned(),
-            reason = key_is_bad(&app, secret.as_ref()) => reason,
+            reason = guest::right_ends(&app, &caller) => reason,
         };
         tracing::debug!(reason, seconds = started.elapsed().as_secs(), "a tunnel ended");
     };
@@ -79,18 +75,6 @@ fn ask_upgrade(headers: &mut HeaderMap, protocol: &str) -> Result<()> {
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, protocol);
     Ok(())
-}
-
-/// Returns when the key of a tunnel was revoked or has expired. Who came without one is not asked for it.
-async fn key_is_bad(app: &App, secret: Option<&Secret>) -> String {
-    let Some(secret) = secret else { return std::future::pending().await };
-    loop {
-        tokio::time::sleep(LOOK).await;
-        match app.fleet.who(secret.reveal()).await {
-            Ok(_) | Err(hotdesk_fleet::Error::Store(_)) => {}
-            Err(e) => return e.to_string(),
-        }
-    }
 }
 
 /// Carries bytes both ways. An end in one direction is handed on as an end, and the other direction goes on for as long as it

@@ -44,8 +44,8 @@ async fn ready(State(app): State<App>) -> Result<Json<Ready>> {
     if app.closing.is_cancelled() {
         return Err(Refusal::unavailable("the gateway is about to end"));
     }
-    app.fleet.ready().await.map_err(|e| Refusal::unavailable(e.to_string()))?;
-    Ok(Json(Ready { ready: true }))
+    let warnings = app.fleet.ready().await.map_err(|e| Refusal::unavailable(e.to_string()))?;
+    Ok(Json(Ready { ready: true, warnings }))
 }
 
 /// Numbers for Prometheus

@@ -4,6 +4,7 @@ use crate::app::App;
 use crate::refusal::{Refusal, Result};
 use axum::Json;
 use axum::http::{HeaderName, StatusCode, header};
+use futures_util::future::BoxFuture;
 use hotdesk_api::desk::{Desk, State};
 use hotdesk_fleet::{Error, Who};
 use serde::Deserialize;
@@ -120,6 +121,7 @@ pub(super) fn between(state: State) -> bool {
 
 /// Lets a change go on when the client leaves: what was begun is finished, and the client's next look sees it.
 pub(crate) async fn to_its_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let work = tracing::Instrument::in_current_span(work);
+    // Boxed, so that the runtime is compiled for every kind of answer and not for every change.
+    let work: BoxFuture<'static, Result<T>> = Box::pin(tracing::Instrument::in_current_span(work));
     tokio::spawn(work).await.unwrap_or_else(|e| Err(Refusal::internal(e)))
 }

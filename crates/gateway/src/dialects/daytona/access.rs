@@ -1,11 +1,18 @@
 //! Links to ports of a sandbox, and the keys that open them.
 
 use super::reply::{Failure, Reply, empty, ok};
-use super::{Call, labels, sandboxes, seal, view};
+use super::{Call, labels, sandboxes, view};
+use crate::app::App;
+use crate::recent::Recent;
+use crate::refusal::Result;
+use crate::seal::{self, Seal};
 use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hotdesk_api::desk::{Desk, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 /// By which preview tokens are known among all other secrets.
 pub(crate) const TOKEN_PREFIX: &str = "hdp_";
@@ -24,7 +31,21 @@ const LONGEST_SIGNED_S: i64 = 24 * 3600;
 pub(crate) struct Signed {
     pub(crate) desk: String,
     pub(crate) port: u16,
-    until_ms: i64,
+    pub(crate) until_ms: i64,
+}
+
+/// Links and sandboxes that were good a moment ago.
+#[derive(Default)]
+pub(crate) struct Links {
+    signed: Recent<Signed>,
+    pub(crate) sandboxes: Recent<()>,
+}
+
+impl Links {
+    pub(crate) fn prune(&self) {
+        self.signed.prune();
+        self.sandboxes.prune();
+    }
 }
 
 pub(crate) fn port(text: &str) -> Reply<u16> {
@@ -35,10 +56,10 @@ pub(crate) fn port(text: &str) -> Reply<u16> {
 }
 
 /// The token of one port of a sandbox, from its last start to the next.
-pub(crate) fn token(key: &[u8], desk: &Desk, port: u16) -> String {
+pub(crate) fn token(key: &Seal, desk: &Desk, port: u16) -> String {
     let id = desk.id.trim_start_matches("d-");
     let start = desk.labels.get(labels::START).map_or("", String::as_str);
-    let seal = seal::sealed(key, &format!("preview {id} {port} {start}"));
+    let seal = key.text(&format!("preview {id} {port} {start}"));
     format!("{TOKEN_PREFIX}{id}_{port}_{seal}")
 }
 
@@ -57,11 +78,11 @@ pub(crate) async fn preview_url(call: Call, id: &str, number: &str) -> Reply {
     if matches!(desk.state, State::Deleting | State::Deleted) {
         return Err(Failure::no_sandbox(id));
     }
-    let key = seal::key(&call.app).await?;
+    let key = call.app.seal().await?;
     ok(json!({
         "sandboxId": desk.id,
         "url": format!("{}/daytona/preview/{}/{port}", view::base(&call.app, &call.caller), desk.id),
-        "token": token(&key, &desk, port),
+        "token": token(key, &desk, port),
         "legacyProxyUrl": "",
     }))
 }
@@ -78,7 +99,7 @@ pub(crate) async fn signed_url(call: Call, id: &str, number: &str) -> Reply {
     let until_ms = jiff::Timestamp::now().as_millisecond() + seconds * 1000;
     let signed = Signed { desk: desk.id.clone(), port, until_ms };
     let note = serde_json::to_string(&signed).map_err(crate::refusal::Refusal::internal)?;
-    call.app.fleet.store().put_note(SIGNED, &token, &note, Some(until_ms), true).await?;
+    call.app.fleet.store().put_note(SIGNED, &noted(&token), &note, Some(until_ms), true).await?;
     ok(json!({
         "sandboxId": desk.id,
         "port": port,
@@ -87,20 +108,42 @@ pub(crate) async fn signed_url(call: Call, id: &str, number: &str) -> Reply {
     }))
 }
 
-/// What a signed link opens, if it is still good.
-pub(crate) async fn signed(app: &crate::app::App, token: &str) -> Option<Signed> {
+/// What a signed link opens, if it is still good. `looks` is asked before the store is.
+pub(crate) async fn signed(app: &App, token: &str, looks: impl FnOnce() -> Result<()>) -> Result<Option<Signed>> {
     if token.len() != SIGNED_LENGTH || !token.bytes().all(|b| SIGNED_LETTERS.contains(&b)) {
-        return None;
+        return Ok(None);
     }
-    let note = app.fleet.store().note(SIGNED, token).await.ok()??;
-    let signed: Signed = serde_json::from_str(&note).ok()?;
-    (signed.until_ms > jiff::Timestamp::now().as_millisecond()).then_some(signed)
+    let links = &super::kept(app).links.signed;
+    let found = match links.get(token) {
+        Some(signed) => Some(signed),
+        None => {
+            looks()?;
+            read(app, token).await?.inspect(|signed| links.put(token, signed.clone()))
+        }
+    };
+    Ok(found.filter(|signed| signed.until_ms > jiff::Timestamp::now().as_millisecond()))
+}
+
+/// The name of its note: whoever reads the store must not have the link.
+fn noted(token: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(token.as_bytes()))
+}
+
+async fn read(app: &App, token: &str) -> Result<Option<Signed>> {
+    let note = app.fleet.store().note(SIGNED, &noted(token)).await?;
+    Ok(note.and_then(|note| serde_json::from_str(&note).ok()))
+}
+
+/// Whether a link was not taken back meanwhile. A store that does not answer takes nothing back.
+pub(crate) async fn stands(app: &App, token: &str) -> bool {
+    read(app, token).await.map_or(true, |signed| signed.is_some())
 }
 
 pub(crate) async fn expire(call: Call, id: &str, token: &str) -> Reply {
     let desk = sandboxes::find(&call, id).await?;
-    if signed(&call.app, token).await.is_some_and(|signed| signed.desk == desk.id) {
-        call.app.fleet.store().remove_note(SIGNED, token).await?;
+    if read(&call.app, token).await?.is_some_and(|signed| signed.desk == desk.id) {
+        call.app.fleet.store().remove_note(SIGNED, &noted(token)).await?;
+        super::kept(&call.app).links.signed.remove(token);
     }
     empty(StatusCode::OK)
 }
@@ -116,9 +159,9 @@ pub(crate) async fn signing_key(call: Call, id: &str, rotate: bool) -> Reply {
 }
 
 /// The same, for checking what they signed.
-pub(crate) async fn file_key(app: &crate::app::App, desk: &str) -> Reply<String> {
+pub(crate) async fn file_key(app: &App, desk: &str) -> Reply<String> {
     let rotated = app.fleet.store().note(ROTATED, desk).await?.unwrap_or_default();
-    Ok(seal::sealed(&seal::key(app).await?, &format!("files {desk} {rotated}")))
+    Ok(app.seal().await?.text(&format!("files {desk} {rotated}")))
 }
 
 /// Whether an address of a file was signed by somebody who has the key, and is not too old.
@@ -128,7 +171,7 @@ pub(crate) fn file_signature(key: &str, method: &str, path: &str, expires: &str,
         Ok(until) => until >= jiff::Timestamp::now().as_second(),
         Err(_) => false,
     };
-    let right = format!("v1_{}", seal::sealed(key.as_bytes(), &format!("v1:files:{method}:{path}:{expires}")));
+    let right = format!("v1_{}", Seal::new(key.as_bytes()).text(&format!("v1:files:{method}:{path}:{expires}")));
     fresh && seal::same(&right, signature)
 }
 
@@ -146,11 +189,11 @@ mod tests {
 
     #[test]
     fn signatures_are_checked() {
-        let signature = format!("v1_{}", seal::sealed(b"key", "v1:files:GET:/a:0"));
+        let signature = format!("v1_{}", Seal::new(b"key").text("v1:files:GET:/a:0"));
         assert!(file_signature("key", "GET", "/a", "0", &signature));
         assert!(!file_signature("key", "POST", "/a", "0", &signature));
         assert!(!file_signature("other", "GET", "/a", "0", &signature));
-        let old = format!("v1_{}", seal::sealed(b"key", "v1:files:GET:/a:1000"));
+        let old = format!("v1_{}", Seal::new(b"key").text("v1:files:GET:/a:1000"));
         assert!(!file_signature("key", "GET", "/a", "1000", &old));
     }
 }

@@ -5,7 +5,7 @@ use super::{Call, images, labels, snapshots, view, volumes};
 use crate::app::App;
 use crate::v1::arrived;
 use hotdesk_api::action::Size;
-use hotdesk_api::desk::{NewDesk, Policy, Resources};
+use hotdesk_api::desk::{NewDesk, Policy, ResourcesRequest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,6 +42,9 @@ struct NewSandbox {
     volumes: Option<Vec<volumes::Mount>>,
     build_info: Option<BuildInfo>,
     network_block_all: Option<bool>,
+    network_allow_list: Option<String>,
+    domain_allow_list: Option<String>,
+    outbound_proxy_url: Option<String>,
     kvm: Option<bool>,
 }
 
@@ -58,7 +61,7 @@ pub(crate) struct Origin {
     pub(crate) template: Option<String>,
     /// Of the fleet.
     pub(crate) snapshot: Option<String>,
-    pub(crate) resources: Option<Resources>,
+    pub(crate) resources: ResourcesRequest,
     pub(crate) env: BTreeMap<String, String>,
 }
 
@@ -76,6 +79,18 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
     }
     if new.auto_pause_interval.is_some_and(|minutes| minutes > 0) {
         return Err(Failure::unsupported("sandboxes here are stopped, not paused: use the auto-stop interval"));
+    }
+    // A sandbox has the whole network or none; a cage that is not there must not be believed in.
+    for (name, wish) in [
+        ("networkAllowList", &new.network_allow_list),
+        ("domainAllowList", &new.domain_allow_list),
+        ("outboundProxyUrl", &new.outbound_proxy_url),
+    ] {
+        if wish.as_ref().is_some_and(|wish| !wish.trim().is_empty()) {
+            return Err(Failure::unsupported(format!(
+                "{name} can't be enforced here: a sandbox has a network or, with networkBlockAll, none"
+            )));
+        }
     }
     let (origin, named) = match (&new.build_info, &new.snapshot) {
         (Some(_), Some(_)) => return Err(Failure::bad_request("give either a snapshot or an image, not both")),
@@ -99,8 +114,8 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
     all.extend(hidden);
     let mut env = origin.env;
     env.extend(new.env.unwrap_or_default());
-    let mut resources = origin.resources.unwrap_or_default();
-    resources = sized(resources, new.cpu, new.memory, new.disk);
+    // What neither the client nor its snapshot says is the template's.
+    let resources = sized(origin.resources, new.cpu, new.memory, new.disk);
     Ok(NewDesk {
         name: new.name.filter(|name| !name.is_empty()),
         template: origin.template,
@@ -116,7 +131,8 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
             auto_archive_s: archive_seconds(new.auto_archive_interval.unwrap_or(AUTO_ARCHIVE_MINUTES as i64))?,
             auto_delete_s: delete_seconds(new.auto_delete_interval.unwrap_or(-1)),
             ttl_s: minutes("ttlMinutes", new.ttl_minutes.unwrap_or(0))?,
-        },
+        }
+        .into(),
         network: new.network_block_all.filter(|block| *block).map(|_| false),
         queue_s: new.queue_timeout.unwrap_or(0).saturating_mul(MINUTE).min(3600),
         volumes: volumes::wanted(call, new.volumes.unwrap_or_default()).await?,
@@ -124,13 +140,13 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
     })
 }
 
-/// GiB as clients count, in MiB as we do.
-pub(crate) fn sized(base: Resources, cpu: Option<f32>, memory: Option<f64>, disk: Option<f64>) -> Resources {
+/// What a client says, over what its snapshot says. GiB as clients count, in MiB as we do.
+pub(crate) fn sized(base: ResourcesRequest, cpu: Option<f32>, memory: Option<f64>, disk: Option<f64>) -> ResourcesRequest {
     let mib = |gib: f64| (gib * 1024.0).round().max(0.0) as u64;
-    Resources {
-        cpus: cpu.unwrap_or(base.cpus),
-        memory_mib: memory.map_or(base.memory_mib, mib),
-        disk_mib: disk.map_or(base.disk_mib, mib),
+    ResourcesRequest {
+        cpus: cpu.or(base.cpus),
+        memory_mib: memory.map(mib).or(base.memory_mib),
+        disk_mib: disk.map(mib).or(base.disk_mib),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::Call;
 use super::reply::{Failure, Reply};
+use crate::buffers::{Buffered, Unread};
 use crate::entrance::PassedOn;
 use crate::proxy::{Target, pass};
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
@@ -15,6 +16,8 @@ use serde_json::Value;
 
 /// An answer of the desk that is read as a whole: output of programs is the largest.
 const LARGEST_ANSWER: usize = 256 << 20;
+/// Of one that is a refusal.
+const LARGEST_PROBLEM: usize = 64 << 10;
 
 /// By which the desk's traces tell where an action came in.
 const ENTRANCE: HeaderName = HeaderName::from_static("x-hotdesk-entrance");
@@ -49,17 +52,19 @@ impl Desk {
     pub(crate) async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Reply<T> {
         let body = serde_json::to_vec(body).map_err(crate::refusal::Refusal::internal)?;
         let body = if body == b"null" { Body::empty() } else { Body::from(body) };
-        let bytes = self.bytes(method, path, body).await?;
-        let text: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+        let answer = self.bytes(method, path, body).await?;
+        let text: &[u8] = if answer.bytes.is_empty() { b"null" } else { &answer.bytes };
         serde_json::from_slice(text)
             .map_err(|e| crate::refusal::Refusal::internal(format!("the desk's answer to {path} is odd: {e}")).into())
     }
 
-    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Bytes> {
+    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Buffered> {
         let response = self.call(method, path, body).await?;
-        axum::body::to_bytes(response.into_body(), LARGEST_ANSWER)
-            .await
-            .map_err(|e| Failure::new(StatusCode::BAD_GATEWAY, format!("the sandbox broke off while it answered: {e}")))
+        let read = self.app.buffers.read(&self.caller.who.key, response.into_body(), LARGEST_ANSWER).await;
+        read.map_err(|e| {
+            let status = if matches!(e, Unread::Full) { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::BAD_GATEWAY };
+            Failure::new(status, format!("the sandbox's answer can't be read: {e}"))
+        })
     }
 
     /// The answer as it comes, if it is a good one.
@@ -74,7 +79,7 @@ impl Desk {
         }
         let from_desk = response.extensions().get::<PassedOn>().is_some();
         let status = response.status();
-        let text = axum::body::to_bytes(response.into_body(), LARGEST_ANSWER).await.unwrap_or_default();
+        let text = axum::body::to_bytes(response.into_body(), LARGEST_PROBLEM).await.unwrap_or_default();
         let problem = serde_json::from_slice::<Problem>(&text).unwrap_or_else(|_| Problem {
             code: "odd".into(),
             status: status.as_u16(),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct Images(pub BTreeMap<String, String>);
 
 /// Plain systems in which people start, and the images of agents that we have a template for.
-const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 10] = [
     ("debian", "base"),
     ("ubuntu", "base"),
     ("python", "base"),
@@ -22,6 +22,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("whitezxj/sandbox", "openmanus"),
     ("e2bdev/desktop", "desktop"),
     ("synacktra/osworld-docker", "osworld"),
+    ("synacktra/osworld-ubuntu", "osworld"),
 ];
 
 impl Default for Images {
@@ -192,6 +193,14 @@ mod tests {
         assert_eq!(without_tag(plain("docker.io/library/debian:12.9")), "debian");
         assert_eq!(without_tag("host:5000/a/b"), "host:5000/a/b");
         assert_eq!(without_tag("host:5000/a/b:1@sha256:00"), "host:5000/a/b");
+    }
+
+    #[test]
+    fn images_of_one_maker_are_known_alike() {
+        let known = Images::default().0;
+        for image in ["synacktra/osworld-docker", "synacktra/osworld-ubuntu"] {
+            assert_eq!(known.get(image).map(String::as_str), Some("osworld"), "{image}");
+        }
     }
 
     #[test]

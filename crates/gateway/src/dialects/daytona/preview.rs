@@ -4,17 +4,19 @@
 //! (`urljoin(link, "/screenshot")`), so a token leads its request to its port whatever the path is.
 
 use super::reply::{self, Failure, Reply};
-use super::{Call, PREVIEW, Query, access, labels, seal, toolbox};
+use super::{Call, PREVIEW, Query, access, labels, toolbox};
 use crate::app::App;
-use crate::class::Class;
 use crate::credentials::{Place, Secret};
 use crate::entrance::Caller;
+use crate::guest::Guest;
 use crate::listen::Peer;
 use crate::proxy::{self, Target, pass};
+use crate::route::Class;
+use crate::seal;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::response::{IntoResponse, Redirect, Response};
 use hotdesk_api::fleet::Scope;
 use hotdesk_fleet::Who;
 
@@ -26,25 +28,60 @@ const OURS: [&str; 4] =
     [TOKEN, "x-daytona-skip-preview-warning", "x-daytona-disable-cors", "x-daytona-skip-last-activity-update"];
 /// How long a browser may come back without the token in the address.
 const COOKIE_S: u32 = 3600;
-/// The inside of a sandbox, the terminal and the recordings are never public.
-const GUARDED: [u16; 3] = [TOOLBOX_PORT, 22_222, 33_333];
 /// Where older SDKs look for the inside of a sandbox by WebSocket.
 const TOOLBOX_PORT: u16 = 2280;
 /// Where programs for OSWorld's desktops look for the desktop's server, which here is the desk itself.
 const OSWORLD_PORT: u16 = 5000;
+/// Daytona's terminal and recordings.
+const DAYTONA_PORTS: [u16; 2] = [22_222, 33_333];
+
+/// What a port leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// The inside of a sandbox, in Daytona's words.
+    Toolbox,
+    /// The desk itself, unless a program listens there. In a machine that is not ours the server that listens there is the
+    /// desk's own, and asks for nothing.
+    Desk,
+    /// Daytona's own services.
+    Service,
+    /// A program.
+    Program,
+}
+
+impl Inside {
+    fn of(port: u16) -> Self {
+        match port {
+            TOOLBOX_PORT => Self::Toolbox,
+            OSWORLD_PORT => Self::Desk,
+            port if DAYTONA_PORTS.contains(&port) => Self::Service,
+            _ => Self::Program,
+        }
+    }
+
+    /// Whether a public sandbox shows it to everybody. Whoever reaches the desk itself executes commands in it.
+    fn may_be_public(self) -> bool {
+        self == Self::Program
+    }
+}
 
 /// Sends a request that carries a token, but not the path of the link, to where the token leads.
-pub(crate) fn lead(request: &mut Request) {
+pub(crate) fn lead(request: &mut Request) -> bool {
     if super::owns(request.uri().path()) {
-        return;
+        return false;
     }
     let bearer = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()?.split_once(' '));
     let token = request.headers().get(TOKEN).and_then(|v| v.to_str().ok()).or(bearer.map(|(_, token)| token.trim()));
-    let Some((desk, port)) = token.and_then(access::place) else { return };
+    let Some((desk, port)) = token.and_then(access::place) else { return false };
     let rest = request.uri().path_and_query().map_or("/", |p| p.as_str());
-    if let Ok(uri) = format!("{PREVIEW}{desk}/{port}{rest}").parse() {
-        *request.uri_mut() = uri;
-    }
+    let Ok(uri) = format!("{PREVIEW}{desk}/{port}{rest}").parse() else { return false };
+    *request.uri_mut() = uri;
+    true
+}
+
+/// Whether this is the cookie by which a browser is known.
+pub(crate) fn is_cookie(name: &str) -> bool {
+    name.eq_ignore_ascii_case(COOKIE)
 }
 
 /// The parts of a link: whose, which port, and the rest of the address.
@@ -62,6 +99,7 @@ fn parts(path: &str) -> Option<(&str, u16, &str)> {
 #[derive(Clone)]
 struct Opened {
     desk: String,
+    inside: Inside,
     /// It had the token in its address, where it is not seen again.
     remember: Option<String>,
 }
@@ -71,34 +109,52 @@ pub(crate) async fn admit(app: &App, peer: Peer, key: Option<(Secret, Place)>, c
     let Some((name, port, _)) = self::parts(parts.uri.path()) else {
         return Err(Failure::not_found("a preview link is /daytona/preview/SANDBOX/PORT/"));
     };
-    let name = name.to_owned();
+    // A browser has the token in the path, see `pass_on`.
+    let in_path = access::place(name).filter(|(_, of)| *of == port).map(|(desk, _)| (desk, name.to_owned()));
+    let (name, in_path) = match in_path {
+        Some((desk, token)) => (desk, Some(token)),
+        None => (name.to_owned(), None),
+    };
     let host = parts.headers.get(header::HOST).and_then(|h| h.to_str().ok()).map(str::to_owned);
+    let mut missing = None;
     if let Some((secret, place)) = &key
         && let Ok(who) = app.fleet.who(secret.reveal()).await
     {
         app.limits.desks(&who.key)?;
-        let desk = app.fleet.desk(&who, &name).await?.id;
-        parts.extensions.insert(Opened { desk, remember: None });
-        return Ok(Caller { who, secret: secret.clone(), place: *place, peer, host, class, guest: false });
+        match app.fleet.desk(&who, &name).await {
+            Ok(desk) => {
+                parts.extensions.insert(Opened { desk: desk.id, inside: Inside::of(port), remember: None });
+                return Ok(Caller { who, secret: secret.clone(), place: *place, peer, host, class, guest: None, session: None });
+            }
+            // Somebody who is signed in opens a signed link: then the name is its token.
+            Err(error) => missing = Some(error),
+        }
     }
-    let opened = match access::signed(app, &name).await {
-        Some(signed) if signed.port == port => Ok(Opened { desk: signed.desk, remember: None }),
+    let looks = || app.limits.keyless(peer.network());
+    let opened = match access::signed(app, &name, looks).await? {
+        Some(signed) if signed.port == port => Ok(by_link(&name, signed)),
         Some(_) => Err(refused("the link is for another port")),
-        None => by_token(app, &name, port, key.as_ref().map(|(secret, _)| secret.reveal()), &parts.headers, &parts.uri).await,
+        None => {
+            if let Some(error) = missing {
+                return Err(error.into());
+            }
+            let shown = in_path.as_deref().or(key.as_ref().map(|(secret, _)| secret.reveal()));
+            by_token(app, peer, &name, port, shown, parts).await
+        }
     };
-    let opened = match opened {
+    let (opened, guest) = match opened {
         Ok(opened) => opened,
         Err(failure) => {
             app.limits.failure(peer.network())?;
             return Err(failure);
         }
     };
-    let who = guest(&opened.desk);
+    let who = self::guest(&opened.desk);
     app.limits.desks(&who.key)?;
     parts.extensions.insert(opened);
     // Not a key of ours; nothing that we hand out may hold it.
     let secret = Secret::none();
-    Ok(Caller { who, secret, place: Place::Header, peer, host, class, guest: true })
+    Ok(Caller { who, secret, place: Place::Header, peer, host, class, guest: Some(guest), session: None })
 }
 
 /// Somebody without a key who may use one desk.
@@ -106,7 +162,21 @@ pub(crate) fn guest(desk: &str) -> Who {
     Who { key: format!("preview-{desk}"), name: "preview".into(), scope: Scope::Desk { desk: desk.into() } }
 }
 
-async fn by_token(app: &App, name: &str, port: u16, bearer: Option<&str>, headers: &HeaderMap, uri: &Uri) -> Reply<Opened> {
+fn by_link(token: &str, signed: access::Signed) -> (Opened, Guest) {
+    let token = token.to_owned();
+    let guest = Guest::new(&signed.desk, Some(signed.until_ms), move |app| {
+        let token = token.clone();
+        async move { access::stands(&app, &token).await }
+    });
+    (Opened { desk: signed.desk, inside: Inside::of(signed.port), remember: None }, guest)
+}
+
+async fn by_token(app: &App, peer: Peer, name: &str, port: u16, bearer: Option<&str>, parts: &Parts) -> Reply<(Opened, Guest)> {
+    let (headers, uri) = (&parts.headers, &parts.uri);
+    let known = &super::kept(app).links.sandboxes;
+    if known.get(name).is_none() {
+        app.limits.keyless(peer.network())?;
+    }
     // A name alone tells nobody whether there is such a sandbox.
     let Ok(desk) = app.fleet.desk(&guest(name), name).await else {
         return Err(refused("the token is missing or wrong"));
@@ -116,15 +186,41 @@ async fn by_token(app: &App, name: &str, port: u16, bearer: Option<&str>, header
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
     let cookie = cookies.filter_map(|cookie| cookie.trim().split_once('=')).find(|(name, _)| *name == COOKIE).map(|(_, v)| v);
     let given = [bearer, headers.get(TOKEN).and_then(|v| v.to_str().ok()), queried, cookie];
-    let right = access::token(&seal::key(app).await?, &desk, port);
+    let right = access::token(app.seal().await?, &desk, port);
+    let inside = Inside::of(port);
     if given.into_iter().flatten().any(|token| seal::same(token, &right)) {
         let remember = queried.filter(|token| seal::same(token, &right)).map(str::to_owned);
-        return Ok(Opened { desk: desk.id, remember });
+        known.put(name, ());
+        let guest = holder(desk.id.clone(), Some((port, right)));
+        return Ok((Opened { desk: desk.id, inside, remember }, guest));
     }
-    if labels::is_public(&desk) && !GUARDED.contains(&port) {
-        return Ok(Opened { desk: desk.id, remember: None });
+    if labels::is_public(&desk) && inside.may_be_public() {
+        if peer.machine {
+            // A page whose name was made to point at this machine. Its own pages have an origin of their own, so that is not asked.
+            app.pages.check_name(headers, &[])?;
+        }
+        known.put(name, ());
+        return Ok((Opened { desk: desk.id.clone(), inside, remember: None }, holder(desk.id, None)));
     }
     Err(refused("the token is missing, wrong, or from before the sandbox's last start"))
+}
+
+/// Somebody with the token of a port, or at a port that is public.
+fn holder(desk: String, token: Option<(u16, String)>) -> Guest {
+    Guest::new(&desk.clone(), None, move |app| {
+        let (desk, token) = (desk.clone(), token.clone());
+        async move {
+            let desk = match app.fleet.desk(&guest(&desk), &desk).await {
+                Ok(desk) => desk,
+                Err(error) => return matches!(error, hotdesk_fleet::Error::Store(_)),
+            };
+            match (token, app.seal().await) {
+                (Some((port, token)), Ok(seal)) => seal::same(&token, &access::token(seal, &desk, port)),
+                (Some(_), Err(_)) => true,
+                (None, _) => labels::is_public(&desk),
+            }
+        }
+    })
 }
 
 fn refused(why: &str) -> Failure {
@@ -143,10 +239,10 @@ pub(crate) async fn answer(State(app): State<App>, caller: Caller, request: Requ
 async fn pass_on(app: App, caller: Caller, mut request: Request) -> Reply {
     let path = request.uri().path().to_owned();
     let opened = request.extensions().get::<Opened>().cloned();
-    let (Some(Opened { desk, remember }), Some((name, port, rest))) = (opened, parts(&path)) else {
+    let (Some(Opened { desk, inside, remember }), Some((name, port, rest))) = (opened, parts(&path)) else {
         return Err(refused("the token is missing"));
     };
-    if port == TOOLBOX_PORT {
+    if inside == Inside::Toolbox {
         let words = super::segments(rest)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         return toolbox::answer(Call::new(app, caller, request), &desk, &words).await;
@@ -156,23 +252,34 @@ async fn pass_on(app: App, caller: Caller, mut request: Request) -> Reply {
         Some(query) => format!("{rest}?{query}"),
         None => rest.to_owned(),
     };
+    // A page has an origin of its own, and sends no cookies to ours; what it loads by relative addresses has the token this way.
+    if let Some(token) = remember.as_ref().filter(|_| is_opened_by_browser(&request)) {
+        let before = app.public.as_ref().map_or("", |public| public.path.as_str());
+        return Ok(Redirect::to(&format!("{before}{PREVIEW}{token}/{port}{place}")).into_response());
+    }
     clean(request.headers_mut());
     let mut target = Target { port: Some(port), path: place, base: Some(format!("{PREVIEW}{name}/{port}")) };
-    if port == OSWORLD_PORT && !proxy::listens(&app, &caller, &desk, port).await {
+    if inside == Inside::Desk && !proxy::listens(&app, &caller, &desk, port).await {
         if crate::proxy::is_keepers(rest) {
             return Err(Failure::not_found("there is no such path"));
         }
         target = Target::desk(target.path);
     }
+    let secure = if caller.is_https(&app) { "; Secure" } else { "" };
     let mut response = pass(&app, &caller, &desk, target, request).await;
     if let Some(token) = remember
         && let Ok(cookie) = HeaderValue::try_from(format!(
-            "{COOKIE}={token}; Path={PREVIEW}{name}/{port}; Max-Age={COOKIE_S}; HttpOnly; SameSite=Lax"
+            "{COOKIE}={token}; Path={PREVIEW}{name}/{port}; Max-Age={COOKIE_S}; HttpOnly; SameSite=Lax{secure}"
         ))
     {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     Ok(reply::reshape(&path, response).await)
+}
+
+/// Whether somebody opens a page in a browser.
+fn is_opened_by_browser(request: &Request) -> bool {
+    request.method() == Method::GET && request.headers().get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
 }
 
 /// Takes out what was meant for us.

@@ -70,11 +70,6 @@ impl Failure {
         &self.message
     }
 
-    /// For the entrance, whose refusals take our form afterwards.
-    pub(crate) fn into_refusal(self) -> Refusal {
-        Refusal::new(self.status, "daytona", self.status.canonical_reason().unwrap_or("Error"), self.message)
-    }
-
     /// The same under another status.
     pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;

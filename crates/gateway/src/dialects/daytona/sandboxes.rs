@@ -266,7 +266,7 @@ pub(crate) async fn set_interval(call: Call, id: &str, which: &str, minutes: &st
             policy.ttl_s = if wanted == 0 { 0 } else { wanted.saturating_add(u64::try_from(age).unwrap_or(0)) };
         }
     }
-    let desk = change(&call, &desk, DeskChange { policy: Some(policy), ..DeskChange::default() }).await?;
+    let desk = change(&call, &desk, DeskChange { policy: Some(policy.into()), ..DeskChange::default() }).await?;
     answer(&call.app, &call.caller, &desk)
 }
 

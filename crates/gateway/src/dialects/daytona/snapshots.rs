@@ -10,14 +10,14 @@ pub(crate) use build::Builds;
 use super::create::{self, BuildInfo, Origin};
 use super::images::Step;
 use super::reply::{Failure, Reply, empty, ok};
-use super::{Call, api, sandboxes, view};
+use super::{Call, api, kept, sandboxes, view};
 use crate::refusal::Refusal;
 use crate::v1::to_its_end;
 use axum::body::Body;
 use axum::http::{Method, StatusCode, header};
 use axum::response::IntoResponse;
 use build::{BUILT, Build, prepared};
-use hotdesk_api::desk::{Resources, Snapshot, SnapshotState};
+use hotdesk_api::desk::{Resources, ResourcesRequest, Snapshot, SnapshotState};
 use hotdesk_api::fleet::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -41,7 +41,8 @@ struct Named {
     name: String,
     image: String,
     template: String,
-    resources: Resources,
+    /// What is left out is the template's.
+    resources: ResourcesRequest,
     env: BTreeMap<String, String>,
     entrypoint: Option<Vec<String>>,
     dockerfile: Option<String>,
@@ -79,7 +80,7 @@ pub(crate) async fn answer(call: Call, words: &[&str]) -> Reply {
         }
         (&Method::GET, [id, "build-logs"]) => {
             let found = find(&call, id).await?.ok_or_else(|| missing(id))?;
-            let told = call.app.daytona.builds.table().get(found.id()).cloned();
+            let told = kept(&call.app).builds.table().get(found.id()).cloned();
             match told {
                 Some(told) => Ok(build::follow(told)),
                 None => {
@@ -146,7 +147,7 @@ impl Found {
         let general = matches!(self, Self::Template { .. });
         let default = Resources::default();
         let resources = match self {
-            Self::Named(named) => named.resources,
+            Self::Named(named) => named.resources.or(default),
             Self::Template { resources, .. } => *resources,
             Self::Saved(_) => default,
         };
@@ -230,7 +231,7 @@ async fn all(call: &Call) -> Reply<Vec<Found>> {
     let mut found = Vec::new();
     for (_, note) in call.app.fleet.store().notes(KIND).await? {
         let Ok(mut named) = serde_json::from_str::<Named>(&note) else { continue };
-        if matches!(&named.build, Build::UnderWay(whose) if *whose != call.app.daytona.builds.name) {
+        if matches!(&named.build, Build::UnderWay(whose) if *whose != kept(&call.app).builds.name) {
             named.build = Build::Failed("the fleet was restarted while it was built: make it again".into());
         }
         if sees(call, &named.project) {
@@ -319,7 +320,7 @@ async fn make(mut call: Call) -> Reply {
         name: new.name.clone(),
         image: recipe.image,
         template: origin.template.unwrap_or(template),
-        resources: create::sized(Resources::default(), new.cpu, new.memory, new.disk),
+        resources: create::sized(ResourcesRequest::default(), new.cpu, new.memory, new.disk),
         env: origin.env,
         entrypoint: new.entrypoint,
         dockerfile,
@@ -330,7 +331,7 @@ async fn make(mut call: Call) -> Reply {
     let ready = !recipe.steps.iter().any(|step| matches!(step, Step::Run(_)));
     let named = match ready {
         true => named,
-        false => Named { build: Build::UnderWay(call.app.daytona.builds.name.clone()), ..named },
+        false => Named { build: Build::UnderWay(kept(&call.app).builds.name.clone()), ..named },
     };
     let note = serde_json::to_string(&named).map_err(Refusal::internal)?;
     if !call.app.fleet.store().put_note(KIND, &format!("{project}/{}", new.name), &note, None, false).await? {
@@ -385,12 +386,13 @@ pub(crate) async fn of_sandbox(mut call: Call, id: &str) -> Reply {
 /// What a sandbox of that snapshot is made of.
 pub(crate) async fn origin(call: &Call, name: &str) -> Reply<Origin> {
     if let Some((_, cpu, memory, disk)) = SIZES.iter().find(|(known, ..)| *known == name) {
-        let resources = create::sized(Resources::default(), Some(*cpu as f32), Some(*memory as f64), Some(*disk as f64));
-        return Ok(Origin { resources: Some(resources), ..Origin::default() });
+        let none = ResourcesRequest::default();
+        let resources = create::sized(none, Some(*cpu as f32), Some(*memory as f64), Some(*disk as f64));
+        return Ok(Origin { resources, ..Origin::default() });
     }
     match find(call, name).await? {
         Some(Found::Named(named)) => {
-            Ok(Origin { template: Some(named.template), resources: Some(named.resources), env: named.env, ..Origin::default() })
+            Ok(Origin { template: Some(named.template), resources: named.resources, env: named.env, ..Origin::default() })
         }
         Some(Found::Template { name, .. }) => Ok(Origin { template: Some(name), ..Origin::default() }),
         Some(Found::Saved(snapshot)) => Ok(Origin { snapshot: Some(snapshot.id), ..Origin::default() }),

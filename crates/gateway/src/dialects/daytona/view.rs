@@ -64,10 +64,11 @@ pub(crate) fn sandbox(app: &App, caller: &Caller, desk: &Desk) -> Value {
         "name": desk.name.as_deref().unwrap_or(&desk.id),
         "target": desk.labels.get(labels::TARGET).map_or(TARGET, String::as_str),
         "user": USER,
-        "env": desk.env,
+        // Daytona's clients are told the values, which whoever may use a sandbox can read in it.
+        "env": app.fleet.environment(&caller.who, &desk.id).unwrap_or_default(),
         "labels": labels::seen(desk),
         "public": labels::is_public(desk),
-        "networkBlockAll": false,
+        "networkBlockAll": app.fleet.has_network(&desk.id) == Some(false),
         "kvm": false,
         "spot": false,
         "cpu": desk.resources.cpus.ceil() as u64,

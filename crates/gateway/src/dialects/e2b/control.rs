@@ -1,6 +1,7 @@
 //! The control plane: which call a request is.
 
 use super::fault::{Code, Fault, done, plain, refused};
+use super::labels::is_sandbox;
 use super::sandbox::{detailed, is_there};
 use super::{create, listing, metrics, names, pause, snapshots};
 use crate::app::App;
@@ -81,6 +82,9 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T> {
     let body = Limited::new(body, limits::JSON_BODY).collect().await.map_err(|_| wrong())?;
     let text = body.to_bytes();
     let text: &[u8] = if text.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &text };
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err(Refusal::invalid("the body is a list, but should be an object"));
+    }
     serde_json::from_slice(text).map_err(|e| Refusal::invalid(format!("the body can't be understood: {e}")))
 }
 
@@ -91,7 +95,7 @@ pub(super) async fn find(app: &App, who: &Who, id: &str) -> Result<Desk> {
         hotdesk_fleet::Error::NotFound { .. } | hotdesk_fleet::Error::Denied(_) => unknown(id),
         other => other.into(),
     })?;
-    if is_there(&desk) { Ok(desk) } else { Err(unknown(id)) }
+    if is_there(&desk) && is_sandbox(&desk) { Ok(desk) } else { Err(unknown(id)) }
 }
 
 pub(super) fn unknown(id: &str) -> Refusal {
@@ -119,11 +123,11 @@ async fn set_timeout(app: &App, who: &Who, id: &str, wish: Timeout) -> Result<Re
     Ok(done())
 }
 
-/// The life that a client asks for.
+/// The life that a client asks for; none is an end at once.
 pub(super) fn life(seconds: i64) -> Result<Duration> {
     match u64::try_from(seconds) {
-        Ok(seconds @ 1..=LONGEST_LIFE) => Ok(Duration::from_secs(seconds)),
-        Ok(0) | Err(_) => Err(Refusal::invalid(format!("the timeout is {seconds} s, but must be at least 1 s"))),
+        Ok(seconds @ 0..=LONGEST_LIFE) => Ok(Duration::from_secs(seconds)),
+        Err(_) => Err(Refusal::invalid(format!("the timeout is {seconds} s, but can't be below 0"))),
         Ok(_) => Err(Refusal::invalid(format!("the timeout is {seconds} s, but may be at most {LONGEST_LIFE} s"))),
     }
 }

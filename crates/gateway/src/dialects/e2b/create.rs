@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use hotdesk_api::desk::{Desk, NewDesk, Policy, State};
 use hotdesk_fleet::Who;
 use serde::Deserialize;
+use serde_json::Value;
 use std::time::Duration;
 
 /// When a client does not say how long a sandbox lives, on the new path and on the old one.
@@ -41,35 +42,65 @@ pub(super) struct Wish {
     env_vars: Option<Pairs>,
 }
 
+/// What a client wants of the network. Fields that are not known here are refused: they may be about its safety.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Network {
     allow_public_traffic: Option<bool>,
+    /// Of no meaning where everything is plain HTTP inside.
+    #[serde(rename = "httpsPorts")]
+    _https_ports: Option<Value>,
+    allow_out: Option<Value>,
+    deny_out: Option<Value>,
+    dns_servers: Option<Value>,
+    egress_proxy: Option<Value>,
+    mask_request_host: Option<Value>,
+    rules: Option<Value>,
+}
+
+impl Network {
+    /// Refuses what can't be enforced: a sandbox has the whole network or none.
+    fn check(&self) -> Result<()> {
+        for (name, wish) in [
+            ("allowOut", &self.allow_out),
+            ("denyOut", &self.deny_out),
+            ("dnsServers", &self.dns_servers),
+            ("egressProxy", &self.egress_proxy),
+            ("maskRequestHost", &self.mask_request_host),
+            ("rules", &self.rules),
+        ] {
+            let wants = match wish {
+                None | Some(Value::Null) => false,
+                Some(Value::Array(list)) => !list.is_empty(),
+                Some(Value::Object(map)) => !map.is_empty(),
+                Some(Value::String(text)) => !text.is_empty(),
+                Some(_) => true,
+            };
+            if wants {
+                return Err(Refusal::invalid(format!("network.{name} can't be enforced here"))
+                    .hint("a sandbox has the whole network, or none with allow_internet_access: false"));
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(super) async fn make(app: App, who: Who, version: u32, headers: &HeaderMap, wish: Wish) -> Result<Response> {
     let life = life(wish.timeout.unwrap_or(if version == 1 { LIFE_BEFORE } else { LIFE }))?;
     let once = idempotency(headers)?;
+    wish.network.as_ref().map_or(Ok(()), Network::check)?;
     let kept = Kept {
         metadata: wish.metadata.unwrap_or_default(),
-        environment: wish.env_vars.unwrap_or_default(),
         private: wish.network.as_ref().and_then(|network| network.allow_public_traffic) == Some(false),
     };
     let mut new = NewDesk {
-        policy: policy(wish.auto_pause, LIMIT.max(life)),
+        policy: policy(wish.auto_pause, LIMIT.max(life)).into(),
         network: wish.internet.filter(|allowed| !allowed),
         queue_s: QUEUE,
+        labels: kept.to_labels().ok_or_else(|| Refusal::invalid("the metadata is too much: some 60 pairs, or 4 KiB"))?,
+        commands_env: wish.env_vars.unwrap_or_default(),
         ..NewDesk::default()
     };
-    match kept.to_labels() {
-        Some(labels) => new.labels = labels,
-        // The environment is then the desk's own, which costs a place in a pool.
-        None => {
-            let bare = Kept { environment: Pairs::new(), ..kept.clone() };
-            new.labels = bare.to_labels().ok_or_else(|| Refusal::invalid("the metadata is too much: some 60 pairs, or 4 KiB"))?;
-            new.env = kept.environment;
-        }
-    }
     let name = wish.template.unwrap_or_else(|| TEMPLATE.into());
     match names::is_snapshot(&name) {
         true => new.snapshot = Some(name),

@@ -4,6 +4,10 @@ use bytes::Bytes;
 use flate2::write::GzDecoder;
 use std::io::Write;
 
+/// So much of what is compressed is undone at a time: gzip makes at most a thousand times as much of it, and nobody holds more than
+/// that before it is on its way to the desk.
+pub(super) const STEP: usize = 1 << 10;
+
 /// Undoes gzip, piece by piece.
 pub(super) struct Unzip(GzDecoder<Vec<u8>>);
 
@@ -12,8 +16,9 @@ impl Unzip {
         Self(GzDecoder::new(Vec::new()))
     }
 
-    /// What comes out when this goes in.
+    /// What comes out when this goes in; at most [`STEP`] of it go in at a time, so that little becomes not too much.
     pub(super) fn feed(&mut self, piece: &[u8]) -> std::io::Result<Bytes> {
+        debug_assert!(piece.len() <= STEP, "cut it first");
         self.0.write_all(piece)?;
         Ok(std::mem::take(self.0.get_mut()).into())
     }
@@ -45,8 +50,15 @@ mod tests {
         out.extend(unzip.finish().unwrap());
         assert_eq!(out, text.as_bytes());
         let mut half = Unzip::new();
-        half.feed(&zipped[..zipped.len() / 2]).unwrap();
+        half.feed(&zipped[..(zipped.len() / 2).min(STEP)]).unwrap();
         assert!(half.finish().is_err());
         assert!(Unzip::new().feed(b"not gzip at all").is_err());
+        // The worst there is: nothing but zeros.
+        let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
+        bomb.write_all(&vec![0; 64 << 20]).unwrap();
+        let bomb = bomb.finish().unwrap();
+        let mut unzip = Unzip::new();
+        let largest = bomb.chunks(STEP).map(|piece| unzip.feed(piece).unwrap().len()).max().unwrap();
+        assert!(largest <= 2 << 20, "{largest} bytes at once");
     }
 }

@@ -1,20 +1,17 @@
 //! The desk behind a sandbox, asked over its own API.
 
 use super::fault::{Code, Fault, Result};
-use super::labels::Kept;
-use super::token;
+use super::labels::{Pairs, old_environment};
 use crate::app::App;
-use crate::class::Class;
-use crate::credentials::{Place, Secret};
+use crate::buffers::{Buffered, Unread};
 use crate::entrance::Caller;
-use crate::listen::Peer;
+use crate::lines::Lines;
 use crate::proxy::{Target, pass};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, header};
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,8 +22,6 @@ use std::fmt::Write;
 pub(super) const DEFAULT_USER: &str = "user";
 /// Lists of files are the largest answers.
 const ANSWER_BYTES: usize = 64 << 20;
-/// One event of a stream: a piece of output, in base64.
-const EVENT_BYTES: usize = 1 << 20;
 
 /// One sandbox, and whoever showed its token.
 #[derive(Clone)]
@@ -46,27 +41,18 @@ pub(super) struct User<'a> {
 }
 
 impl Sandbox {
-    pub(super) fn new(app: App, desk: String, peer: Peer, host: Option<String>) -> Self {
-        let caller = Caller {
-            who: token::user_of(&desk),
-            secret: Secret::none(),
-            place: Place::Header,
-            peer,
-            host,
-            class: Class::Desk,
-            guest: true,
-        };
+    /// The sandbox that a guest was let into.
+    pub(super) fn of(app: App, caller: Caller) -> Self {
+        let desk = caller.guest.as_ref().map(|guest| guest.desk().to_owned()).unwrap_or_default();
         Self { app, desk, caller }
     }
 
-    pub(super) fn caller(&self, class: Class) -> Caller {
-        Caller { class, ..self.caller.clone() }
-    }
-
-    /// What is kept of it.
-    pub(super) async fn kept(&self) -> Result<Kept> {
-        let desk = self.app.fleet.desk(&self.caller.who, &self.desk).await.map_err(|_| Fault::gone())?;
-        Ok(Kept::of(&desk))
+    /// What its commands have in their environment.
+    pub(super) async fn environment(&self) -> Result<Pairs> {
+        let (fleet, who) = (&self.app.fleet, &self.caller.who);
+        let mut all = fleet.environment(who, &self.desk).map_err(|_| Fault::gone())?;
+        all.extend(old_environment(&fleet.desk(who, &self.desk).await.map_err(|_| Fault::gone())?));
+        Ok(all)
     }
 
     /// The sandbox as its own user.
@@ -126,12 +112,26 @@ impl User<'_> {
     /// A call whose answer says nothing.
     pub(super) async fn tell(&self, method: Method, path: &str, value: Option<&(impl Serialize + Sync)>) -> Result<()> {
         let body = value.map_or_else(|| Ok(Body::empty()), json)?;
-        answer(self.send(path, request(method, body)).await).await.map(drop)
+        self.answer(self.send(path, request(method, body)).await).await.map(drop)
     }
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T> {
-        let text = answer(self.send(path, request(method, body)).await).await?;
-        serde_json::from_slice(&text).map_err(|e| Fault::internal(format!("the desk's answer can't be understood: {e}")))
+        let text = self.answer(self.send(path, request(method, body)).await).await?;
+        serde_json::from_slice(&text.bytes).map_err(|e| Fault::internal(format!("the desk's answer can't be understood: {e}")))
+    }
+
+    /// The whole of a good answer.
+    pub(super) async fn answer(&self, response: Response) -> Result<Buffered> {
+        if !response.status().is_success() {
+            return Err(Fault::of(response).await);
+        }
+        let sandbox = self.sandbox;
+        let read = sandbox.app.buffers.read(&sandbox.caller.who.key, response.into_body(), ANSWER_BYTES).await;
+        read.map_err(|e| match e {
+            // The desk ended meanwhile.
+            Unread::Broken(_) | Unread::TooLarge(_) => Fault::gone(),
+            Unread::Full => Fault::new(Code::ResourceExhausted, e.to_string()),
+        })
     }
 
     /// A stream of server-sent events, each of them JSON.
@@ -140,7 +140,7 @@ impl User<'_> {
         if !response.status().is_success() {
             return Err(Fault::of(response).await);
         }
-        Ok(Events { body: response.into_body(), held: BytesMut::new() })
+        Ok(Events { body: response.into_body(), lines: Lines::ending(b"\n\n") })
     }
 }
 
@@ -157,40 +157,25 @@ fn json(value: &impl Serialize) -> Result<Body> {
     serde_json::to_vec(value).map(Body::from).map_err(|e| Fault::internal(e.to_string()))
 }
 
-/// The whole of a good answer.
-pub(super) async fn answer(response: Response) -> Result<Bytes> {
-    if !response.status().is_success() {
-        return Err(Fault::of(response).await);
-    }
-    let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
-    // Broken off: the desk ended meanwhile.
-    body.map(|body| body.to_bytes()).map_err(|_| Fault::gone())
-}
-
 /// Server-sent events as they come.
 pub(super) struct Events {
     body: Body,
-    held: BytesMut,
+    lines: Lines,
 }
 
 impl Events {
     /// The next event; none at the end. A stream that breaks off is an error.
     pub(super) async fn next(&mut self) -> Result<Option<Value>> {
         loop {
-            if let Some(end) = self.held.windows(2).position(|pair| pair == b"\n\n") {
-                let event = self.held.split_to(end + 2);
+            while let Some(event) = self.lines.next().map_err(|_| Fault::internal("an event of the desk is too large"))? {
                 if let Some(value) = data(&event) {
                     return Ok(Some(value));
                 }
-                continue;
-            }
-            if self.held.len() > EVENT_BYTES {
-                return Err(Fault::internal("an event of the desk is too large"));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(piece) = frame.into_data() {
-                        self.held.extend_from_slice(&piece);
+                        self.lines.push(&piece);
                     }
                 }
                 Some(Err(_)) => return Err(Fault::gone()),
@@ -223,6 +208,7 @@ pub(super) fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use serde_json::json;
 
     #[tokio::test]
@@ -231,7 +217,8 @@ mod tests {
         for size in [1, 2, 7, 1000] {
             let pieces: Vec<_> =
                 text.as_bytes().chunks(size).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
-            let mut events = Events { body: Body::from_stream(futures_util::stream::iter(pieces)), held: BytesMut::new() };
+            let mut events =
+                Events { body: Body::from_stream(futures_util::stream::iter(pieces)), lines: Lines::ending(b"\n\n") };
             assert_eq!(events.next().await.unwrap(), Some(json!({ "a": 1 })));
             assert_eq!(events.next().await.unwrap(), Some(json!({ "b": 2 })));
             assert_eq!(events.next().await.unwrap(), None);

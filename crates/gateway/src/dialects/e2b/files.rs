@@ -1,16 +1,18 @@
 //! `/files`: content of files, read and written; with the sandbox's token, or with a signature made of it.
 
 use super::desk::{Sandbox, encoded};
-use super::envd::{open, refused};
+use super::envd::{admitted, open, refused};
 use super::fault::{Code, Fault, Result, plain};
 use super::filesystem::path_or_home;
 use super::token::{self, Wanted};
-use super::{Inside, names, text, upload};
+use super::{Inside, names, upload};
 use crate::app::App;
+use crate::entrance::Caller;
 use crate::listen::Peer;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::desk::State;
 
@@ -35,27 +37,28 @@ impl Asked {
     }
 }
 
-pub(super) async fn answer(app: App, peer: Peer, inside: Inside, request: Request) -> Response {
-    let asked = Asked::read(request.uri());
-    let operation = match *request.method() {
+pub(super) async fn admit(app: &App, peer: Peer, inside: &Inside, request: &Parts) -> Result<Caller, Response> {
+    let operation = match request.method {
         Method::GET | Method::HEAD => "read",
         Method::POST => "write",
-        _ => return plain(StatusCode::METHOD_NOT_ALLOWED, "files are read by GET and written by POST"),
+        _ => return Err(plain(StatusCode::METHOD_NOT_ALLOWED, "files are read by GET and written by POST")),
     };
-    let sandbox = match may(&app, peer, &inside, request.headers(), &asked, operation).await {
-        Ok(sandbox) => sandbox,
-        Err(fault) => return fault.into_response_of_data(),
-    };
-    let outcome = match operation {
-        "read" => read(&sandbox, &asked, request).await,
-        _ => upload::write(&sandbox, &asked, request).await,
+    let asked = Asked::read(&request.uri);
+    may(app, peer, inside, request, &asked, operation).await.map_err(Fault::into_response_of_data)
+}
+
+pub(super) async fn answer(sandbox: Sandbox, request: Request) -> Response {
+    let asked = Asked::read(request.uri());
+    let outcome = match *request.method() {
+        Method::POST => upload::write(&sandbox, &asked, request).await,
+        _ => read(&sandbox, &asked, request).await,
     };
     outcome.unwrap_or_else(Fault::into_response_of_data)
 }
 
 /// The sandbox, if the request has its token or a signature that is good for this.
-async fn may(app: &App, peer: Peer, inside: &Inside, headers: &HeaderMap, asked: &Asked, operation: &str) -> Result<Sandbox> {
-    let Some(signature) = &asked.signature else { return open(app, peer, inside, headers).await };
+async fn may(app: &App, peer: Peer, inside: &Inside, request: &Parts, asked: &Asked, operation: &str) -> Result<Caller> {
+    let Some(signature) = &asked.signature else { return open(app, peer, inside, request).await };
     let expiration = match &asked.expiration {
         Some(text) => Some(text.parse::<i64>().map_err(|_| refused(app, peer))?),
         None => None,
@@ -64,21 +67,25 @@ async fn may(app: &App, peer: Peer, inside: &Inside, headers: &HeaderMap, asked:
     let desk = match &inside.sandbox {
         Some(id) => {
             let desk = names::desk(id).ok_or_else(Fault::gone)?;
-            let door = app.fleet.door(&token::user_of(&desk), &desk).await.map_err(|_| Fault::gone())?;
-            token::same(&wanted.signature(&token::of(&door.secret)), signature).then_some(desk)
+            let right = token::of(app, &desk).await.map_err(|_| Fault::gone())?;
+            token::same(&wanted.signature(&right), signature).then_some(desk)
         }
-        None => token::signed(app, signature, &wanted).await,
+        None => {
+            if let Err(refusal) = app.limits.keyless(peer.network()) {
+                return Err(Fault::new(Code::ResourceExhausted, refusal.problem.detail.clone()));
+            }
+            token::signed(app, signature, &wanted).await
+        }
     };
     let desk = desk.ok_or_else(|| refused(app, peer))?;
     if expiration.is_some_and(|end| end < jiff::Timestamp::now().as_second()) {
-        return Err(Fault::unauthenticated("the signature has expired"));
+        return Err(Fault::unauthenticated("signature is already expired"));
     }
     let runs = app.fleet.desk(&token::user_of(&desk), &desk).await.is_ok_and(|desk| desk.state == State::Running);
     if !runs {
         return Err(Fault::gone());
     }
-    super::envd::limited(app, &desk)?;
-    Ok(Sandbox::new(app.clone(), desk, peer, text(headers, header::HOST.as_str())))
+    admitted(app, peer, desk, request).await
 }
 
 async fn read(sandbox: &Sandbox, asked: &Asked, request: Request) -> Result<Response> {

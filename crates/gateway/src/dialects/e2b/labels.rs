@@ -1,4 +1,4 @@
-//! What E2B keeps of a sandbox and the fleet keeps as labels: metadata, environment, a few switches.
+//! What E2B keeps of a sandbox and the fleet keeps as labels: metadata, a few switches.
 //!
 //! A pair of metadata that can be a label is one, under its own name, so that `hotdesk ls` shows it. All else goes into labels of
 //! ours, whose names begin with `e2b:`, as pieces of JSON in base64.
@@ -27,7 +27,6 @@ pub(super) type Pairs = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) metadata: Pairs,
-    pub(super) environment: Pairs,
     /// Its ports need a token.
     pub(super) private: bool,
 }
@@ -42,7 +41,6 @@ impl Kept {
         let (plain, odd): (Pairs, Pairs) = self.metadata.clone().into_iter().partition(|(name, value)| is_label(name, value));
         labels.extend(plain);
         put(&mut labels, METADATA, &odd)?;
-        put(&mut labels, ENVIRONMENT, &self.environment)?;
         (labels.len() <= MOST_LABELS).then_some(labels)
     }
 
@@ -50,11 +48,13 @@ impl Kept {
         let plain = desk.labels.iter().filter(|(name, _)| !name.starts_with(OURS));
         let mut metadata: Pairs = plain.map(|(name, value)| (name.clone(), value.clone())).collect();
         metadata.extend(get(&desk.labels, METADATA));
-        // What was too much for labels is the desk's own environment.
-        let mut environment = desk.env.clone();
-        environment.extend(get(&desk.labels, ENVIRONMENT));
-        Self { metadata, environment, private: desk.labels.contains_key(PRIVATE) }
+        Self { metadata, private: desk.labels.contains_key(PRIVATE) }
     }
+}
+
+/// The environment of a sandbox that an older version made, which kept it among the labels.
+pub(super) fn old_environment(desk: &Desk) -> Pairs {
+    get(&desk.labels, ENVIRONMENT)
 }
 
 /// Whether a desk was made by this dialect.
@@ -105,7 +105,7 @@ pub(super) mod tests {
             state: State::Running,
             reason: String::new(),
             labels,
-            env: BTreeMap::new(),
+            env: Vec::new(),
             resources: Resources::default(),
             policy: Policy::default(),
             screen: Size { width: 1, height: 1 },
@@ -125,7 +125,6 @@ pub(super) mod tests {
         let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Pairs>();
         let kept = Kept {
             metadata: pairs(&[("plain", "a b"), ("odd name", "x"), ("control", "a\nb"), ("", "y"), ("e2b:x", "z"), ("ž", "猫")]),
-            environment: pairs(&[("DISPLAY", ":0"), ("LONG", &"x".repeat(2000))]),
             private: true,
         };
         let labels = kept.to_labels().unwrap();
@@ -138,8 +137,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_too_much_is_told() {
-        let environment = Pairs::from([("LONG".to_owned(), "x".repeat(20_000))]);
-        assert_eq!(Kept { environment, ..Kept::default() }.to_labels(), None);
+        let metadata = Pairs::from([("LONG".to_owned(), "x".repeat(20_000))]);
+        assert_eq!(Kept { metadata, ..Kept::default() }.to_labels(), None);
         let metadata = (0..100).map(|n| (n.to_string(), String::new())).collect();
         assert_eq!(Kept { metadata, ..Kept::default() }.to_labels(), None);
     }

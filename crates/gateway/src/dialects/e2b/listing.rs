@@ -69,7 +69,7 @@ impl Wish {
         self.metadata.iter().all(|(name, value)| kept.metadata.get(name) == Some(value))
             && (self.states.is_empty() || self.states.iter().any(|wanted| wanted == state(desk)))
             && self.template.as_ref().is_none_or(|name| names::template(&app.config.e2b, name) == desk.template)
-            && self.after.is_none_or(|after| started(desk) > after)
+            && self.after.is_none_or(|after| started(desk) >= after)
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn answer(app: &App, who: &Who, id: &str, query: &str) -> Resul
     let now = Timestamp::now();
     let sample =
         Sample { at: now, cpu_s: usage.cpu_s, cpu_percent: 0.0, memory: usage.memory_bytes.max(1), disk: usage.disk_bytes };
-    let all = app.e2b.samples.add(&desk.id, sample);
+    let all = super::memory(app).samples.add(&desk.id, sample);
     let (start, end) = (second("start"), second("end"));
     let wanted = |sample: &&Sample| {
         let at = sample.at.as_second();

@@ -81,7 +81,7 @@ async fn start(sandbox: Sandbox, headers: &HeaderMap, body: Body) -> Result<Resp
     let name = connect::user(headers)?;
     let user = sandbox.user(name.as_deref()).await?;
     let mut env: BTreeMap<String, Option<String>> =
-        sandbox.kept().await?.environment.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        sandbox.environment().await?.into_iter().map(|(name, value)| (name, Some(value))).collect();
     env.extend(process.envs.into_iter().map(|(name, value)| (name, Some(value))));
     let argv = std::iter::once(process.cmd).chain(process.args).collect();
     let timeout_ms = limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));

@@ -119,7 +119,8 @@ pub(super) async fn fork(app: App, who: Who, id: String, wish: Fork) -> Result<R
         let mut memory = memory(&app, &who, &desk.id, None).await?;
         let mut children = Vec::new();
         for _ in 0..count {
-            let new = || NewDesk { policy: policy(false, life.max(std::time::Duration::from_secs(60))), ..NewDesk::default() };
+            let new =
+                || NewDesk { policy: policy(false, life.max(std::time::Duration::from_secs(60))).into(), ..NewDesk::default() };
             let mut made = app.fleet.fork(&who, &desk.id, memory, new()).await;
             if made.is_err() && memory {
                 memory = false;

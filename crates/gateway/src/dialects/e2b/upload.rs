@@ -1,7 +1,7 @@
 //! Uploads: one file as the body, or any number as parts of a form; streamed to the desk, never held.
 
-use super::decode::Unzip;
-use super::desk::{Sandbox, User, answer, encoded};
+use super::decode::{STEP, Unzip};
+use super::desk::{Sandbox, User, encoded};
 use super::fault::{Code, Fault, Result};
 use super::files::Asked;
 use axum::Json;
@@ -105,9 +105,11 @@ fn unzipped(
         let mut unzip = Unzip::new();
         let mut data = std::pin::pin!(data);
         while let Some(piece) = data.next().await {
-            let piece = unzip.feed(&piece?).map_err(|e| format!("the body is no gzip: {e}"))?;
-            if !piece.is_empty() {
-                yield piece;
+            for step in piece?.chunks(STEP) {
+                let piece = unzip.feed(step).map_err(|e| format!("the body is no gzip: {e}"))?;
+                if !piece.is_empty() {
+                    yield piece;
+                }
             }
         }
         let piece = unzip.finish().map_err(|e| format!("the gzip is not whole: {e}"))?;
@@ -127,8 +129,8 @@ async fn put(
     let mut wish = Request::new(Body::from_stream(data.map(|piece| piece.map_err(std::io::Error::other))));
     *wish.method_mut() = Method::PUT;
     let response = user.send(&format!("files/content?path={}&make_parents=true", encoded(path)), wish).await;
-    let text = answer(response).await.map_err(|fault| fault.when(Code::AlreadyExists, Code::InvalidArgument))?;
-    let written: Written = serde_json::from_slice(&text).map_err(|e| Fault::internal(e.to_string()))?;
+    let text = user.answer(response).await.map_err(|fault| fault.when(Code::AlreadyExists, Code::InvalidArgument))?;
+    let written: Written = serde_json::from_slice(&text.bytes).map_err(|e| Fault::internal(e.to_string()))?;
     let name = written.path.rsplit('/').next().unwrap_or_default();
     let mut told = json!({ "path": written.path, "name": name, "type": "file" });
     if !notes.is_empty() {

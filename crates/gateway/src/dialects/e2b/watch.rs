@@ -1,10 +1,10 @@
 //! Watching directories: as a stream, or collected here until the client asks.
 
-use super::connect;
 use super::desk::{Events, Sandbox, encoded};
 use super::fault::{Code, Fault, Result};
 use super::filesystem::{entry, info, is_directory, path_or_home};
 use super::streams::Plan;
+use super::{connect, memory};
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -14,12 +14,17 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Watches that are polled, of all sandboxes together; each holds a connection to its desk.
 const MOST: usize = 1024;
 /// Events that wait for a client; the oldest are dropped.
 const KEPT: usize = 10_000;
+/// A client that has just written a file wants to see that: events are on their way from the desk for a moment. So long the first one
+/// is waited for, and others until there is a pause.
+const FIRST: Duration = Duration::from_millis(150);
+const PAUSE: Duration = Duration::from_millis(20);
 /// A watch that nobody asks for so long is given up.
 const UNASKED: Duration = Duration::from_secs(3600);
 /// How the desk names a file while it writes it: `.name.0123456789abcdef.part`.
@@ -31,9 +36,34 @@ pub(super) struct Watchers(Mutex<HashMap<String, Watcher>>);
 
 struct Watcher {
     desk: String,
-    collected: Arc<Mutex<VecDeque<Value>>>,
+    collected: Arc<Collected>,
     asked: Instant,
     task: AbortOnDropHandle<()>,
+}
+
+/// Events that nobody has asked for yet.
+#[derive(Default)]
+struct Collected {
+    events: Mutex<VecDeque<Value>>,
+    came: Notify,
+}
+
+impl Collected {
+    fn add(&self, events: Vec<Value>) {
+        let mut kept = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(events);
+        let most = kept.len().saturating_sub(KEPT);
+        kept.drain(..most);
+        self.came.notify_one();
+    }
+
+    async fn take(&self) -> Vec<Value> {
+        let mut patience = FIRST;
+        while tokio::time::timeout(patience, self.came.notified()).await.is_ok() {
+            patience = PAUSE;
+        }
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
 }
 
 impl Watchers {
@@ -82,7 +112,7 @@ impl Watch {
             if !is_directory(&found) {
                 return Err(Fault::bad(format!("path is not a directory: {}", found.path)));
             }
-            let place = format!("files/watch?path={}&recursive={recursive}", encoded(path_or_home(&path)));
+            let place = format!("files/watch?path={}&recursive={recursive}&every_write=true", encoded(path_or_home(&path)));
             let mut events = user.events(&place).await?;
             match events.next().await?.and_then(|event| serde_json::from_value(event).ok()) {
                 Some(WatchEvent::Watching { path }) => (events, path),
@@ -120,14 +150,17 @@ impl Watch {
     }
 }
 
-/// A change in E2B's words. The desk writes files beside their place and then moves them there, which clients must not see.
+/// A change in E2B's words. The desk writes files beside their place and then moves them there, which clients must not see: theirs
+/// makes a file, gives it to its owner and writes it.
 fn translated(event: WatchEvent) -> Vec<(String, &'static str)> {
     let told = match event {
         WatchEvent::Created { path } => vec![(path, "EVENT_TYPE_CREATE")],
         WatchEvent::Modified { path } => vec![(path, "EVENT_TYPE_WRITE")],
         WatchEvent::Attributes { path } => vec![(path, "EVENT_TYPE_CHMOD")],
         WatchEvent::Removed { path } => vec![(path, "EVENT_TYPE_REMOVE")],
-        WatchEvent::Renamed { from, to } if is_part(&from) => vec![(to.clone(), "EVENT_TYPE_CREATE"), (to, "EVENT_TYPE_WRITE")],
+        WatchEvent::Renamed { from, to } if is_part(&from) => {
+            vec![(to.clone(), "EVENT_TYPE_CREATE"), (to.clone(), "EVENT_TYPE_CHMOD"), (to, "EVENT_TYPE_WRITE")]
+        }
         WatchEvent::Renamed { from, to } => vec![(from, "EVENT_TYPE_RENAME"), (to, "EVENT_TYPE_CREATE")],
         WatchEvent::Watching { .. } | WatchEvent::Overflow | WatchEvent::Failed { .. } => Vec::new(),
     };
@@ -175,41 +208,39 @@ pub(super) async fn stream(sandbox: Sandbox, headers: &HeaderMap, body: Body) ->
 /// `CreateWatcher`
 pub(super) async fn create(sandbox: Sandbox, headers: &HeaderMap, body: Body) -> Result<Value> {
     let (app, desk) = (sandbox.app.clone(), sandbox.desk.clone());
-    if app.e2b.watchers.table().len() >= MOST {
+    if memory(&app).watchers.table().len() >= MOST {
         return Err(Fault::new(Code::ResourceExhausted, format!("{MOST} directories are watched; remove a watcher first")));
     }
     let mut watch = Watch::begin(sandbox, headers, body).await?;
-    let collected = Arc::new(Mutex::new(VecDeque::new()));
-    let filled = collected.clone();
+    let collected = Arc::new(Collected::default());
+    let filled = Arc::clone(&collected);
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         while let Ok(Some(events)) = watch.next().await {
-            let mut filled = filled.lock().unwrap_or_else(PoisonError::into_inner);
-            filled.extend(events);
-            while filled.len() > KEPT {
-                filled.pop_front();
-            }
+            filled.add(events);
         }
     }));
     let id = format!("{:032x}", rand::random::<u128>());
-    app.e2b.watchers.table().insert(id.clone(), Watcher { desk, collected, asked: Instant::now(), task });
+    memory(&app).watchers.table().insert(id.clone(), Watcher { desk, collected, asked: Instant::now(), task });
     Ok(json!({ "watcherId": id }))
 }
 
 /// `GetWatcherEvents`
 pub(super) async fn events(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Result<Value> {
     let Known { watcher_id } = connect::message(headers, body).await?;
-    let mut table = sandbox.app.e2b.watchers.table();
-    let watcher =
-        table.get_mut(&watcher_id).filter(|watcher| watcher.desk == sandbox.desk).ok_or_else(|| unknown(&watcher_id))?;
-    watcher.asked = Instant::now();
-    let events: Vec<Value> = watcher.collected.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
-    Ok(json!({ "events": events }))
+    let collected = {
+        let mut table = memory(&sandbox.app).watchers.table();
+        let watcher =
+            table.get_mut(&watcher_id).filter(|watcher| watcher.desk == sandbox.desk).ok_or_else(|| unknown(&watcher_id))?;
+        watcher.asked = Instant::now();
+        Arc::clone(&watcher.collected)
+    };
+    Ok(json!({ "events": collected.take().await }))
 }
 
 /// `RemoveWatcher`
 pub(super) async fn remove(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Result<Value> {
     let Known { watcher_id } = connect::message(headers, body).await?;
-    let mut table = sandbox.app.e2b.watchers.table();
+    let mut table = memory(&sandbox.app).watchers.table();
     match table.get(&watcher_id) {
         Some(watcher) if watcher.desk == sandbox.desk => {
             table.remove(&watcher_id);
@@ -227,13 +258,29 @@ fn unknown(id: &str) -> Fault {
 mod tests {
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn what_is_on_its_way_is_waited_for() {
+        let collected = Arc::new(Collected::default());
+        let filling = Arc::clone(&collected);
+        let filled = tokio::spawn(async move {
+            for pause in [100, 10, 10, 500] {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                filling.add(vec![json!(pause)]);
+            }
+        });
+        assert_eq!(collected.take().await, [100, 10, 10]);
+        filled.await.unwrap();
+        assert_eq!(collected.take().await, [500]);
+        assert!(collected.take().await.is_empty());
+    }
+
     #[test]
     fn files_appear_whole_and_once() {
         let part = "/d/.a.txt.0123456789abcdef.part".to_owned();
         assert!(translated(WatchEvent::Created { path: part.clone() }).is_empty());
         assert_eq!(
             translated(WatchEvent::Renamed { from: part, to: "/d/a.txt".into() }),
-            [("/d/a.txt".to_owned(), "EVENT_TYPE_CREATE"), ("/d/a.txt".to_owned(), "EVENT_TYPE_WRITE")]
+            ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"].map(|kind| ("/d/a.txt".to_owned(), kind))
         );
         assert_eq!(
             translated(WatchEvent::Renamed { from: "/d/a".into(), to: "/d/b".into() }),

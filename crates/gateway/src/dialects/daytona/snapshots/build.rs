@@ -3,10 +3,11 @@
 use super::super::create::Origin;
 use super::super::images::Step;
 use super::super::reply::{Failure, Reply};
-use super::super::{Call, seal};
+use super::super::{Call, kept};
 use super::{KIND, Named};
 use crate::app::App;
 use crate::refusal::Refusal;
+use crate::seal::Seal;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -82,7 +83,7 @@ pub(super) fn printed(app: &App, template: &str) -> String {
 pub(super) fn start(call: &Call, named: Named) {
     let app = call.app.clone();
     let (tell, told) = watch::channel(String::new());
-    app.daytona.builds.table().insert(named.id.clone(), told);
+    kept(&app).builds.table().insert(named.id.clone(), told);
     tokio::spawn(async move {
         let add = |line: &str| tell.send_modify(|text| text.push_str(&format!("{}\n", line.trim_end())));
         add(named.dockerfile.as_deref().unwrap_or_default());
@@ -102,7 +103,7 @@ pub(super) fn start(call: &Call, named: Named) {
         {
             tracing::warn!(error = %e, snapshot = name, "how a build ended can't be written down");
         }
-        app.daytona.builds.table().remove(&named.id);
+        kept(&app).builds.table().remove(&named.id);
     });
 }
 
@@ -133,7 +134,7 @@ pub(super) async fn prepared(call: &Call, template: &str, steps: &[Step]) -> Rep
     }
     let text = json!({"description": "Built from a Dockerfile", "extends": template, "run": run});
     let text = toml::to_string(&text).map_err(Refusal::internal)?;
-    let name = format!("{BUILT}{}", seal::sealed(b"image", &text).replace(['_', '-'], "0").to_ascii_lowercase());
+    let name = format!("{BUILT}{}", Seal::new(b"image").text(&text).replace(['_', '-'], "0").to_ascii_lowercase());
     let name: String = name.chars().take(NAME_LENGTH).collect();
     let (images, added) = (call.app.images.clone(), name.clone());
     let written = tokio::task::spawn_blocking(move || images.add(&added, &text)).await.map_err(Refusal::internal)?;

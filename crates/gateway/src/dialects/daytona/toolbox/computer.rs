@@ -140,7 +140,7 @@ async fn screenshot(call: &Call, desk: &Desk, words: &[&str]) -> Reply {
     if compressed {
         wanted.extend(compression(&query)?);
     }
-    let bytes = desk.bytes(Method::GET, &format!("/v1/screenshot?{}", wanted.join("&")), Body::empty()).await?;
+    let bytes = desk.bytes(Method::GET, &format!("/v1/screenshot?{}", wanted.join("&")), Body::empty()).await?.bytes.clone();
     let mut reply = json!({"screenshot": BASE64_STANDARD.encode(&bytes), "sizeBytes": bytes.len()});
     if cursor {
         let at: Point = desk.get("/v1/input/pointer").await?;

@@ -12,6 +12,8 @@ TOLD = os.fdopen(os.dup(1), "w", encoding="utf-8")
 ASKED = os.fdopen(os.dup(0), encoding="utf-8")
 #: Written behind what a piece printed, to know when all of it was read.
 END = b"\0" + os.urandom(16).hex().encode() + b"\0"
+#: Of a text in one line: who reads gives up a line of 1 MiB.
+LONGEST = 50_000
 LOCK = threading.Lock()
 request = None
 runs = False
@@ -86,7 +88,7 @@ def main():
             runs = False
             trace = error.__traceback__ and error.__traceback__.tb_next
             text = "".join(traceback.format_exception(type(error), error, trace))
-            failed = {"name": type(error).__name__, "value": str(error), "traceback": text}
+            failed = {"name": type(error).__name__, "value": str(error)[:LONGEST], "traceback": text[-LONGEST:]}
         else:
             failed = None
         runs = False

@@ -4,9 +4,12 @@ use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply, ok};
 use super::super::{Call, api};
 use super::stream::{Piece, Pieces};
+use crate::guest;
+use crate::lines::{LONGEST, Lines};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::Method;
+use bytes::Bytes;
 use hotdesk_api::process::{ProcessInfo, ProcessList, SendSignal, StartProcess, WriteStdin};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -65,7 +68,10 @@ pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply 
             let upgrade = super::pty::first_protocol(&call.parts.headers, upgrade);
             Ok(upgrade.on_upgrade(move |socket| async move {
                 let busy = desk.app.fleet.busy(&desk.id, "request");
-                execute(socket, &desk).await;
+                tokio::select! {
+                    () = execute(socket, &desk) => {}
+                    _ = guest::right_ends(&desk.app, &desk.caller) => {}
+                }
                 drop(busy);
             }))
         }
@@ -189,15 +195,19 @@ async fn converse(socket: &mut WebSocket, desk: &Desk) -> Result<(), End> {
     let line = json!({"request": request, "code": wanted.code, "envs": wanted.envs.unwrap_or_default()}).to_string() + "\n";
     let input = WriteStdin { text: Some(line), ..WriteStdin::default() };
     desk.post::<Value>(&format!("{}/stdin", path(&process)), &input).await?;
-    let mut told = Told { printed, rest: Vec::new(), request, begun: false };
+    let mut told = Told { printed, lines: Lines::ending(b"\n"), flooded: false, request, begun: false };
     let followed = follow(socket, &mut told, limit.map(|limit| Instant::now() + limit)).await;
     // What has not begun waits behind the code of others, which is no business of ours.
-    if told.begun && !matches!(followed, Followed::Completed) {
+    if (told.begun || told.flooded) && !matches!(followed, Followed::Completed) {
         interrupt(desk, &process, &mut told).await;
     }
     match followed {
         Followed::Completed | Followed::Left => Ok(()),
         Followed::Late => Err(End(TIMED_OUT, String::new())),
+        Followed::Dead if told.flooded => Err(End(
+            close_code::SIZE,
+            format!("a line of the interpreter's output is longer than {} KiB: the context is ended", LONGEST >> 10),
+        )),
         Followed::Dead => Err(End(close_code::AWAY, "the interpreter ended".into())),
     }
 }
@@ -267,19 +277,25 @@ async fn interrupt(desk: &Desk, process: &ProcessInfo, told: &mut Told) {
 /// What a context tells about one request.
 struct Told {
     printed: Pieces,
-    /// A line that has not come whole yet.
-    rest: Vec<u8>,
+    lines: Lines,
+    /// A line never ended: the code writes where the worker does, and not what it does.
+    flooded: bool,
     request: String,
     /// The code runs, or has run.
     begun: bool,
 }
 
 impl Told {
-    /// None when the process has ended.
+    fn line(&mut self) -> Option<Bytes> {
+        let line = self.lines.next();
+        self.flooded |= line.is_err();
+        line.unwrap_or_default()
+    }
+
+    /// None when the process has ended, or can't be understood any more.
     async fn next(&mut self) -> Option<Value> {
         loop {
-            while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
+            while let Some(line) = self.line() {
                 if let Ok(Value::Object(mut chunk)) = serde_json::from_slice(&line)
                     && chunk.remove("request").is_some_and(|request| request == self.request.as_str())
                 {
@@ -289,8 +305,11 @@ impl Told {
                     return Some(chunk.into());
                 }
             }
+            if self.flooded {
+                return None;
+            }
             match self.printed.next().await? {
-                Piece::Out(data) => self.rest.extend_from_slice(&data),
+                Piece::Out(data) => self.lines.push(&data),
                 Piece::Err(data) => tracing::debug!(text = %String::from_utf8_lossy(&data), "an interpreter complains"),
             }
         }

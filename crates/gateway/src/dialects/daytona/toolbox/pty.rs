@@ -152,7 +152,11 @@ async fn connect(mut call: Call, desk: Desk, terminal: TerminalInfo) -> Reply {
     let inner = attach(&desk, terminal.id).await?;
     Ok(upgrade.on_upgrade(move |socket| async move {
         let busy = desk.app.fleet.busy(&desk.id, "request");
-        if relay(socket, inner, tells_end).await {
+        let ended = tokio::select! {
+            ended = relay(socket, inner, tells_end) => ended,
+            _ = crate::guest::right_ends(&desk.app, &desk.caller) => false,
+        };
+        if ended {
             let _ = desk.delete(&format!("/v1/terminals/{}", terminal.id)).await;
         }
         drop(busy);

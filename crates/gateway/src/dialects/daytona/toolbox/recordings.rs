@@ -107,7 +107,7 @@ async fn stop(desk: &Desk, id: &str) -> Reply {
     let film = desk.call(Method::POST, "/v1/recording/stop", Body::empty()).await?;
     let place = format!("/v1/files/content?make_parents=true&path={}", encoded(&recording.file_path));
     let written: hotdesk_api::file::Written = {
-        let bytes = desk.bytes(Method::PUT, &place, film.into_body()).await?;
+        let bytes = desk.bytes(Method::PUT, &place, film.into_body()).await?.bytes.clone();
         serde_json::from_slice(&bytes).map_err(crate::refusal::Refusal::internal)?
     };
     let now = jiff::Timestamp::now();

@@ -4,7 +4,7 @@ use super::super::desk::{Desk, encoded};
 use super::super::reply::{Failure, Reply, empty, ok};
 use super::super::version::Output;
 use super::super::{Call, api};
-use super::stream::{Piece, Pieces, Printed, STDERR, STDOUT, text};
+use super::stream::{Piece, Pieces, STDERR, STDOUT, text};
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -126,8 +126,7 @@ async fn execute(mut call: Call, desk: &Desk, id: &str) -> Reply {
     if !wait {
         return Ok((StatusCode::ACCEPTED, axum::Json(json!({"cmdId": command_id}))).into_response());
     }
-    let pieces = Pieces::open(desk, &command_path(id, &command_id), false).await?.all().await;
-    let printed = Printed::of(&pieces);
+    let printed = Pieces::open(desk, &command_path(id, &command_id), false).await?.all().await?;
     let mut reply = json!({"cmdId": command_id, "exitCode": told.exit_code.unwrap_or(-1)});
     match call.version.output() {
         Output::Combined => reply["output"] = text(&printed.combined).into(),
@@ -168,11 +167,16 @@ async fn logs(mut call: Call, desk: Desk, id: &str, command: &str) -> Reply {
             let socket = WebSocketUpgrade::from_request_parts(&mut call.parts, &()).await;
             let socket = socket.map_err(|e| Failure::bad_request(format!("bad request: {}", e.body_text())))?;
             let socket = super::pty::first_protocol(&call.parts.headers, socket);
-            Ok(socket.on_upgrade(move |socket| follow_socket(socket, pieces)))
+            Ok(socket.on_upgrade(move |socket| async move {
+                tokio::select! {
+                    () = follow_socket(socket, pieces) => {}
+                    _ = crate::guest::right_ends(&desk.app, &desk.caller) => {}
+                }
+            }))
         }
         (true, false) => Ok(follow_text(pieces)),
         (false, _) => {
-            let printed = Printed::of(&pieces.all().await);
+            let printed = pieces.all().await?;
             let plain = |bytes: &[u8]| ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text(bytes)).into_response();
             match call.version.output() {
                 Output::Combined => Ok(plain(&printed.combined)),

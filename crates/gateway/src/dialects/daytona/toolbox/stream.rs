@@ -1,9 +1,11 @@
 //! What a desk's command prints, as it prints it.
 
 use super::super::desk::Desk;
-use super::super::reply::Reply;
+use super::super::reply::{Failure, Reply};
+use crate::buffers::Share;
+use crate::lines::Lines;
 use axum::body::{Body, Bytes};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt;
@@ -20,11 +22,20 @@ pub(crate) enum Piece {
     Err(Vec<u8>),
 }
 
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Out(data) | Self::Err(data) => data.len(),
+        }
+    }
+}
+
 /// Output that comes in pieces.
 pub(crate) struct Pieces {
     body: axum::body::BodyDataStream,
-    /// Of an event that has not come whole yet.
-    rest: Vec<u8>,
+    lines: Lines,
+    /// Of what [`all`](Self::all) holds.
+    share: Share,
 }
 
 impl Pieces {
@@ -40,30 +51,34 @@ impl Pieces {
 
     async fn read(desk: &Desk, path: &str) -> Reply<Self> {
         let response = desk.call(Method::GET, path, Body::empty()).await?;
-        Ok(Self { body: response.into_body().into_data_stream(), rest: Vec::new() })
+        let share = desk.app.buffers.share(&desk.caller.who.key);
+        Ok(Self { body: response.into_body().into_data_stream(), lines: Lines::ending(b"\n"), share })
     }
 
-    /// None at the end.
+    /// None at the end, and where the desk sends something that is no event.
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         loop {
-            while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
+            while let Some(line) = self.lines.next().ok()? {
                 if let Some(piece) = piece(line.trim_ascii_end()) {
                     return Some(piece);
                 }
             }
             let data: Bytes = self.body.next().await?.ok()?;
-            self.rest.extend_from_slice(&data);
+            self.lines.push(&data);
         }
     }
 
     /// All that is left.
-    pub(crate) async fn all(mut self) -> Vec<Piece> {
-        let mut pieces = Vec::new();
+    pub(crate) async fn all(mut self) -> Reply<Printed> {
+        let mut printed = Gathered::default();
         while let Some(piece) = self.next().await {
-            pieces.push(piece);
+            // Each is held in three forms.
+            self.share
+                .grow(3 * piece.len())
+                .map_err(|e| Failure::new(StatusCode::INSUFFICIENT_STORAGE, format!("the output can't be read: {e}")))?;
+            printed.add(&piece);
         }
-        pieces
+        Ok(printed.printed)
     }
 }
 
@@ -85,25 +100,28 @@ pub(crate) struct Printed {
     pub(crate) stderr: Vec<u8>,
 }
 
-impl Printed {
-    pub(crate) fn of(pieces: &[Piece]) -> Self {
-        let mut printed = Self::default();
-        let mut last: &[u8] = &[];
-        for piece in pieces {
-            let (mark, data, stream) = match piece {
-                Piece::Out(data) => (STDOUT, data, &mut printed.stdout),
-                Piece::Err(data) => (STDERR, data, &mut printed.stderr),
-            };
-            stream.extend_from_slice(data);
-            printed.combined.extend_from_slice(data);
-            // A mark in the middle of a character would tear it apart.
-            if mark != last {
-                printed.framed.extend_from_slice(mark);
-                last = mark;
-            }
-            printed.framed.extend_from_slice(data);
+/// Pieces put together.
+#[derive(Default)]
+struct Gathered {
+    printed: Printed,
+    last: &'static [u8],
+}
+
+impl Gathered {
+    fn add(&mut self, piece: &Piece) {
+        let Self { printed, last } = self;
+        let (mark, data, stream) = match piece {
+            Piece::Out(data) => (STDOUT, data, &mut printed.stdout),
+            Piece::Err(data) => (STDERR, data, &mut printed.stderr),
+        };
+        stream.extend_from_slice(data);
+        printed.combined.extend_from_slice(data);
+        // A mark in the middle of a character would tear it apart.
+        if mark != *last {
+            printed.framed.extend_from_slice(mark);
+            *last = mark;
         }
-        printed
+        printed.framed.extend_from_slice(data);
     }
 }
 
@@ -122,7 +140,10 @@ mod tests {
         for line in [&b"event: stdout"[..], b"id: 3", b"", b": ping", br#"data: {"event":"exit","timed_out":false}"#] {
             assert_eq!(piece(line), None);
         }
-        let printed = Printed::of(&[Piece::Out(b"a".to_vec()), Piece::Err(b"b".to_vec())]);
+        let mut gathered = Gathered::default();
+        gathered.add(&Piece::Out(b"a".to_vec()));
+        gathered.add(&Piece::Err(b"b".to_vec()));
+        let printed = gathered.printed;
         assert_eq!((printed.combined.as_slice(), printed.framed.as_slice()), (&b"ab"[..], &b"\x01\x01\x01a\x02\x02\x02b"[..]));
     }
 }
