@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::commands::audit::AuditArgs;
+use crate::commands::backup::{BackupArgs, RestoreArgs};
 use crate::commands::budget::BudgetCommand;
 use crate::commands::costs::CostsArgs;
 use crate::commands::cp::CpArgs;
@@ -21,6 +22,7 @@ use crate::commands::ls::LsArgs;
 use crate::commands::mcp::McpArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::open::OpenArgs;
+use crate::commands::orphan::{AdoptArgs, OrphanCommand};
 use crate::commands::pool::PoolCommand;
 use crate::commands::provider::ProviderCommand;
 use crate::commands::serve::ServeArgs;
@@ -68,6 +70,14 @@ pub(crate) enum Command {
     ///
     /// Each setting is taken from the first of: its flag, its HOTDESK_ variable, the settings file, its default.
     Serve(Box<ServeArgs>),
+    /// Copy the fleet's database, also while it is served
+    #[command(after_help = "Example: hotdesk backup /backups/fleet-$(date +%F).db")]
+    Backup(BackupArgs),
+    /// Put a copy of the fleet's database back, while it is not served
+    ///
+    /// What the copy does not know is kept: `hotdesk orphan ls` shows it once the fleet is served again, `hotdesk adopt`
+    /// makes it known.
+    Restore(RestoreArgs),
     /// See what desks are made of, and build it
     #[command(subcommand)]
     Template(TemplateCommand),
@@ -141,6 +151,11 @@ pub(crate) enum Command {
     /// Keep files that outlive desks
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// See what has no record, and decide what becomes of it
+    #[command(subcommand)]
+    Orphan(OrphanCommand),
+    /// Make something without a record a desk or snapshot of the fleet again
+    Adopt(AdoptArgs),
     /// Say who may use the fleet
     #[command(subcommand)]
     Key(KeyCommand),
@@ -307,10 +322,16 @@ impl DeskArgs {
 
 /// All commands, by what people want to do.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("This machine", &["up", "down", "serve", "template", "image", "disk", "desk", "vm", "doctor", "completions"]),
+    (
+        "This machine",
+        &["up", "down", "serve", "backup", "restore", "template", "image", "disk", "desk", "vm", "doctor", "completions"],
+    ),
     ("Desks", &["new", "ls", "shot", "exec", "sh", "cp", "open", "lease", "trace", "forward", "logs", "rm"]),
     ("Their life", &["start", "stop", "reset", "fork", "snapshot", "snapshots", "archive", "extend", "set"]),
-    ("The fleet", &["env", "mcp", "top", "events", "pool", "volume", "key", "budget", "costs", "audit", "provider"]),
+    (
+        "The fleet",
+        &["env", "mcp", "top", "events", "pool", "volume", "orphan", "adopt", "key", "budget", "costs", "audit", "provider"],
+    ),
 ];
 
 /// The command line with its overview.

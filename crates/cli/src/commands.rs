@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod audit;
+pub(crate) mod backup;
 pub(crate) mod budget;
 pub(crate) mod costs;
 pub(crate) mod cp;
@@ -21,6 +22,7 @@ pub(crate) mod ls;
 pub(crate) mod mcp;
 pub(crate) mod new;
 pub(crate) mod open;
+pub(crate) mod orphan;
 pub(crate) mod pool;
 pub(crate) mod provider;
 pub(crate) mod serve;

@@ -7,6 +7,7 @@ use clap::Args;
 use hotdesk_api::desk::{Desk, State};
 use hotdesk_client::{Client, Filter, Settings};
 use std::path::PathBuf;
+use std::pin::Pin;
 
 /// Which fleet; what is left out is found.
 #[derive(Debug, Clone, Default, Args)]
@@ -39,6 +40,11 @@ impl Reach {
 
 /// Runs a command that talks to a fleet.
 pub(crate) fn run(work: impl Future<Output = Outcome>) -> Exit {
+    // Boxed, so that the runtime is compiled once and not for every command.
+    run_boxed(Box::pin(work))
+}
+
+fn run_boxed(work: Pin<Box<dyn Future<Output = Outcome> + '_>>) -> Exit {
     // One thread: a client waits most of the time, and a second one costs more than it gives.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -126,7 +132,7 @@ pub(crate) mod tests {
     pub(crate) fn example(id: &str, name: Option<&str>) -> Desk {
         serde_json::from_value(serde_json::json!({
             "id": id, "name": name, "project": "default", "template": "base", "snapshot": null, "provider": "local",
-            "state": "running", "reason": "", "labels": {}, "env": {}, "resources": {}, "policy": {},
+            "state": "running", "reason": "", "labels": {}, "env": [], "resources": {}, "policy": {},
             "screen": {"width": 1, "height": 1}, "created_at": "", "changed_at": "", "expires_at": null, "idle_s": null,
             "busy": null, "cost": 0.0, "stage": null
         }))

@@ -130,7 +130,9 @@ pub(crate) fn settings() -> String {
          seconds, and 0 means never:\n\n\
          ```toml\n{}```\n\n\
          Besides: `providers = [\"local\"]`, the places where desks live, the first is the default; `store = \"postgres://USER@HOST/NAME\"`;\n\
-         `[gateway.tls]` with `cert` and `key`; `gateway.public_url`; and as many of these as are needed:\n\n\
+         `[gateway.tls]` with `cert` and `key`; `gateway.public_url`; `secrets_key`, the file with the key of the store's secrets\n\
+         (`DATA/secrets.key`); `[resources]` with `cpus`, `memory_mib` and `disk_mib`, and `[screen]` with `width` and `height`, each of which is the\n\
+         template's where it is not set; and as many of these as are needed:\n\n\
          ```toml\n\
          [max_desks_per_project]\n\
          ci = 10\n\n\

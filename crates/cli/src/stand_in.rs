@@ -38,7 +38,9 @@ pub(crate) fn run() -> Option<ExitCode> {
     let words: Vec<OsString> = words.collect();
     // Words that are no text are not for us.
     let texts: Option<Vec<String>> = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
-    let done = texts.map_or(Done::Unknown, |texts| work(&texts));
+    // Neither are those for another display.
+    let ours = !matches!(name.as_str(), "xdotool" | "scrot") || desk::is_meant();
+    let done = texts.filter(|_| ours).map_or(Done::Unknown, |texts| work(&texts));
     Some(match done {
         Done::Code(code) => ExitCode::from(code),
         Done::Unknown => real(&name, &words),

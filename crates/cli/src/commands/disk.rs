@@ -44,7 +44,7 @@ pub(crate) struct FetchArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// The SHA-256 of the file as it is served, or `beside` to take it from URL.sha256
+    /// The SHA-256 of the file as it is served, or `beside` to take it from URL.sha256; needed for plain http from other machines
     #[arg(long, value_name = "DIGEST")]
     sha256: Option<String>,
 

@@ -10,7 +10,7 @@ use crate::text::{parse_mebibytes, parse_pair, parse_screen, parse_span};
 use crate::waiting::{Waiting, say};
 use clap::Args;
 use hotdesk_api::action::Size;
-use hotdesk_api::desk::{Desk, NewDesk};
+use hotdesk_api::desk::{Desk, NewDesk, ResourcesRequest};
 use hotdesk_api::fleet::VolumeMount;
 use hotdesk_client::Create;
 use std::io::IsTerminal;
@@ -130,18 +130,13 @@ impl Wishes {
             vnc_password: std::env::var("VNC_PASSWORD").ok().filter(|password| !password.is_empty()),
             ..NewDesk::default()
         };
-        let take = |to: &mut u64, from: Option<Duration>| {
-            if let Some(time) = from {
-                *to = time.as_secs();
-            }
-        };
-        take(&mut desk.policy.auto_stop_s, self.auto_stop);
-        take(&mut desk.policy.auto_archive_s, self.auto_archive);
-        take(&mut desk.policy.auto_delete_s, self.auto_delete);
-        take(&mut desk.policy.ttl_s, self.ttl);
-        desk.resources.cpus = self.cpus.unwrap_or(desk.resources.cpus);
-        desk.resources.memory_mib = self.memory.unwrap_or(desk.resources.memory_mib);
-        desk.resources.disk_mib = self.disk.unwrap_or(desk.resources.disk_mib);
+        // What is not said is the template's and the fleet's.
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
+        desk.policy.auto_stop_s = seconds(self.auto_stop);
+        desk.policy.auto_archive_s = seconds(self.auto_archive);
+        desk.policy.auto_delete_s = seconds(self.auto_delete);
+        desk.policy.ttl_s = seconds(self.ttl);
+        desk.resources = ResourcesRequest { cpus: self.cpus, memory_mib: self.memory, disk_mib: self.disk };
         desk
     }
 }

@@ -6,7 +6,7 @@ use crate::out::{self, Rows};
 use crate::reach::{self, Reach};
 use crate::text::{parse_mebibytes, parse_span};
 use clap::{Args, Subcommand};
-use hotdesk_api::desk::Resources;
+use hotdesk_api::desk::ResourcesRequest;
 use hotdesk_api::fleet::{Pool, PoolSpec};
 use std::time::Duration;
 
@@ -105,12 +105,7 @@ async fn set(args: SetArgs) -> Outcome {
     if max < args.min {
         return Err(Failure::usage(format!("--max {max} is below the {} that are always kept", args.min)));
     }
-    let default = Resources::default();
-    let resources = Resources {
-        cpus: args.cpus.unwrap_or(default.cpus),
-        memory_mib: args.memory.unwrap_or(default.memory_mib),
-        disk_mib: args.disk.unwrap_or(default.disk_mib),
-    };
+    let resources = ResourcesRequest { cpus: args.cpus, memory_mib: args.memory, disk_mib: args.disk };
     let spec = PoolSpec {
         template: args.template,
         provider: args.provider,

@@ -133,6 +133,16 @@ pub(crate) fn run(args: ServeArgs) -> Exit {
     outcome.unwrap_or_else(|failure| failure.tell())
 }
 
+/// The fleet's settings, for commands that look at its data directory by themselves.
+pub(crate) fn fleet_config(config: Option<&Path>, data: &Path) -> Outcome<hotdesk_fleet::Config> {
+    let mut fleet = Settings::of_file(config, data)?.fleet;
+    fleet.data = data.to_owned();
+    if let Some(store) = std::env::var("HOTDESK_STORE").ok().filter(|store| !store.is_empty()) {
+        fleet.store = store;
+    }
+    Ok(fleet)
+}
+
 async fn serve(args: ServeArgs) -> Outcome {
     // Before anything else, so that a signal that comes while we start is not lost.
     let stop = stop_signals()?;
@@ -147,13 +157,14 @@ async fn serve(args: ServeArgs) -> Outcome {
 }
 
 async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
-    let Settings { fleet: config, mut gateway, local, qemu, elsewhere, kinds, images } = settings;
+    let Settings { fleet: config, mut gateway, local, docker, qemu, elsewhere, kinds, images } = settings;
     let data = config.data.clone();
     let name = announce::fleet_name(&data)?;
     let library = Library::open(&images)
         .map_err(|e| Failure::local(e.to_string()).during(format!("the templates in {} can't be used", images.display())))?;
     let library = Arc::new(library.with_templates(data.join("templates")));
-    let providers = providers::open(&kinds, &name, &data, &library, local, &qemu, &elsewhere).await?;
+    let configs = providers::Configs { local: &local, docker: &docker, qemu: &qemu, elsewhere: &elsewhere };
+    let providers = providers::open(&kinds, &name, &data, &library, configs).await?;
     let store = store::open(&config).await.map_err(|e| failure(&e, &data))?;
     one_fleet(store.as_ref(), &name, &data).await?;
     let key = Keys::open(store.clone()).await.map_err(|e| failure(&e, &data))?;
@@ -182,15 +193,15 @@ async fn run_fleet(settings: Settings, stop: CancellationToken) -> Outcome {
 /// Orchestrators that share a database share the fleet's name too: by it they find each other's desks, and whatever does
 /// not carry it is not touched. Their data directory holds it.
 async fn one_fleet(store: &dyn store::Store, name: &str, data: &Path) -> Outcome<()> {
-    let first = store.remember("hotdesk", "fleet", name).await.map_err(|e| failure(&e, data))?;
-    match first.filter(|first| first != name) {
-        None => Ok(()),
-        Some(first) => Err(Failure::usage(format!(
-            "the database belongs to the fleet {first}, and the data directory {} to the fleet {name}",
-            data.display()
-        ))
-        .hint("orchestrators of one fleet share its data directory, or at least the file fleet-id in it")),
+    let owner = store.identity(name).await.map_err(|e| failure(&e, data))?;
+    if owner == name {
+        return Ok(());
     }
+    Err(Failure::usage(format!(
+        "the database belongs to the fleet {owner}, and the data directory {} to the fleet {name}",
+        data.display()
+    ))
+    .hint("orchestrators of one fleet share its data directory, or at least the file fleet-id in it"))
 }
 
 /// Told at the first SIGTERM or SIGINT; a second one ends us at once, which desks survive.

@@ -6,7 +6,7 @@ use crate::out;
 use crate::reach::{self, Reach};
 use crate::text::parse_span;
 use clap::Args;
-use hotdesk_api::desk::DeskChange;
+use hotdesk_api::desk::{DeskChange, PolicyRequest};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -67,10 +67,10 @@ async fn change(args: SetArgs) -> Outcome {
     }
     let client = args.reach.client()?;
     let desk = reach::desk(&client, &args.desk).await?;
-    let mut policy = desk.policy;
+    let mut policy = PolicyRequest::default();
     let fields = [&mut policy.auto_stop_s, &mut policy.auto_archive_s, &mut policy.auto_delete_s, &mut policy.ttl_s];
     for (field, time) in fields.into_iter().zip(times) {
-        *field = time.map_or(*field, |time| time.as_secs());
+        *field = time.map(|time| time.as_secs());
     }
     let change =
         DeskChange { name: args.name, labels: args.labels.into_iter().collect(), policy: policy_changes.then_some(policy) };

@@ -85,6 +85,10 @@ pub(crate) struct VmArgs {
     #[arg(long, env = "NETWORK", hide_env_values = true, value_parser = BoolishValueParser::new(), default_value = "true", action = clap::ArgAction::Set)]
     network: bool,
 
+    /// Private networks that the guest may reach, such as 10.1.0.0/16
+    #[arg(long, env = "HOTDESK_ALLOW_PRIVATE", hide_env_values = true, value_name = "NETWORK", value_delimiter = ',')]
+    allow_private: Vec<hotdesk_provider::closed::Cidr>,
+
     /// What requests need to get in; none: nothing, as OSWorld's own images have it
     #[arg(long, env = "HOTDESK_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
@@ -111,13 +115,18 @@ pub(crate) fn run(args: VmArgs) -> Exit {
         .with_ansi(false)
         .with_target(false)
         .init();
+    // A machine of the provider is shut in before there are threads.
+    let plan = match args.plan.as_deref().map(take_plan).transpose() {
+        Ok(plan) => plan,
+        Err(failure) => return failure.tell(),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return Failure::local(format!("no threads can be started: {e}")).tell(),
     };
     let outcome = runtime.block_on(async {
         let stop = serve::stop_signals()?;
-        match &args.plan {
+        match &plan {
             Some(plan) => planned(plan, &args.listen, stop).await,
             None => forever(&args, stop).await,
         }
@@ -126,20 +135,26 @@ pub(crate) fn run(args: VmArgs) -> Exit {
     outcome.unwrap_or_else(|failure| failure.tell())
 }
 
-/// A machine of the provider: ends when it ends.
-async fn planned(path: &Path, listen: &[hotdesk_gateway::Address], stop: CancellationToken) -> Outcome {
+/// Reads a plan, tells that it is being followed, and gives up what rights are not needed for it.
+fn take_plan(path: &Path) -> Outcome<Plan> {
     let text = std::fs::read(path).map_err(|e| Failure::local(format!("{}: {e}", path.display())))?;
     let plan: Plan = serde_json::from_slice(&text).map_err(|e| Failure::local(format!("{}: {e}", path.display())))?;
     // From here on whoever looks knows that we are there, and may have the lock that came with us as our input.
     plan.announce().map_err(|e| Failure::local(e.to_string()))?;
     let nothing = std::fs::File::open("/dev/null").map_err(|e| Failure::local(format!("/dev/null: {e}")))?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|e| Failure::local(format!("the lock can't be given back: {e}")))?;
+    plan.confine().map_err(|e| Failure::local(e.to_string()))?;
+    Ok(plan)
+}
+
+/// A machine of the provider: ends when it ends.
+async fn planned(plan: &Plan, listen: &[hotdesk_gateway::Address], stop: CancellationToken) -> Outcome {
     let keeper = Keeper::new(plan.secret.clone());
     for address in listen {
         let at = at(address);
         keeper.listen(&at).await.map_err(|e| Failure::new(Exit::Taken, format!("can't listen on {at:?}: {e}")))?;
     }
-    match keeper.run(&plan, stop.cancelled_owned()).await {
+    match keeper.run(plan, stop.cancelled_owned()).await {
         Ok(how) => {
             tracing::info!(how, "the machine has ended");
             Ok(Exit::Success)
@@ -231,6 +246,7 @@ async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationTok
         machine,
         disk: own,
         memory: Memory::Own,
+        allow_private: args.allow_private.clone(),
         network: if args.network { Network::Outside } else { Network::Off },
         secret: args.token.clone(),
         settings: String::new(),
@@ -239,6 +255,7 @@ async fn once(args: &VmArgs, keeper: &Keeper, disk: &Path, stop: CancellationTok
         save: None,
         limits: None,
         running: None,
+        jail: None,
     };
     keeper.run(&plan, stop.cancelled_owned()).await.map_err(failed)
 }

@@ -1,16 +1,18 @@
 //! The desk, asked over the socket for its programs. Blocking, one connection for each question: this process asks one or two.
 
+use hotdesk_api::health::Info;
+use hotdesk_desk::place::numbers;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The desk answers in milliseconds; typing a long text takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-const SOCKET: &str = "HOTDESK_DESK_SOCKET";
-const DISPLAY: &str = "HOTDESK_DESK_DISPLAY";
+/// In the directory of its session.
+const SOCKET: &str = "hotdesk.sock";
 
 /// What the desk said instead of doing it.
 #[derive(Debug)]
@@ -21,16 +23,29 @@ pub(super) struct Refused {
 
 /// The number of the display that the desk has.
 pub(super) fn display() -> Option<u16> {
-    std::env::var(DISPLAY).ok()?.trim_start_matches(':').parse().ok()
+    number(&json::<Info>("GET", "/v1/info", None)?.ok()?.display)
+}
+
+/// Whether `DISPLAY` means the desk's: some other server's is for the real program.
+pub(super) fn is_meant() -> bool {
+    let Ok(told) = std::env::var("DISPLAY") else { return true };
+    let Some(told) = number(&told) else { return told.is_empty() };
+    // A display that a client wanted leads to the desk's by a link.
+    numbers::socket(told).is_symlink() || display().is_none_or(|own| own == told)
+}
+
+/// `:99`, `:99.0`
+fn number(display: &str) -> Option<u16> {
+    display.strip_prefix(':')?.split('.').next()?.parse().ok()
 }
 
 fn socket() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(SOCKET).filter(|path| !path.is_empty()) {
-        return Some(path.into());
-    }
+    // Told to programs of other users than the session's.
+    let told = std::env::var_os("HOTDESK_DESK_SOCKET").map(PathBuf::from);
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join(SOCKET));
     // After `sudo` the environment is gone; a desk has one user with a session.
-    let sessions = std::fs::read_dir("/run/user").ok()?.flatten().map(|entry| entry.path().join("hotdesk.sock"));
-    sessions.into_iter().find(|path| path.exists())
+    let sessions = std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path().join(SOCKET));
+    told.into_iter().chain(own).chain(sessions).find(|path| path.exists())
 }
 
 /// Asks, and gives the body of a good answer. None: there is no desk to ask.
@@ -79,6 +94,11 @@ fn parse(answer: &[u8]) -> Result<Vec<u8>, Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn displays_are_read() {
+        assert_eq!([":99", ":99.0", "far:1", "", ":"].map(number), [Some(99), Some(99), None, None, None]);
+    }
 
     #[test]
     fn answers_are_told_apart() {

@@ -26,7 +26,11 @@ pub(super) fn xvfb(words: &[String]) -> Done {
         match desk::json::<Value>("PUT", "/v1/screen/size", Some(&size)) {
             None => return Done::Unknown,
             Some(Err(refused)) => complain(&format!("Xvfb: the screen stays as it is: {}", refused.detail)),
-            Some(Ok(_)) => {}
+            // On a new screen the pointer is in the middle.
+            Some(Ok(_)) => {
+                let middle = json!({ "x": width / 2, "y": height / 2 });
+                let _ = desk::json::<Value>("POST", "/v1/input", Some(&json!({ "actions": [{ "do": "move", "to": middle }] })));
+            }
         }
     }
     lead(number, own);

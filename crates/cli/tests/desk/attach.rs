@@ -1,6 +1,7 @@
 //! A display that was there before.
 
 use crate::support::{Desk, binary, until};
+use hotdesk_desk::place::numbers;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
@@ -47,7 +48,9 @@ impl Drop for Xvfb {
 
 #[test]
 fn it_is_used_watched_and_left_alone() {
-    let mut display = Xvfb::start(None);
+    // One that nobody takes while it has no server.
+    let reserved = (40_000..50_000).filter(|number| !numbers::taken(*number)).find_map(numbers::reserve).unwrap();
+    let mut display = Xvfb::start(Some(reserved.number));
     let name = format!(":{}", display.number);
     let mut command = binary();
     command.args(["desk", "--attach", &name]).env_remove("DBUS_SESSION_BUS_ADDRESS").env("XDG_RUNTIME_DIR", "/nowhere");

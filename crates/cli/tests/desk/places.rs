@@ -36,7 +36,8 @@ fn public_binary(folder: &Path) -> PathBuf {
 #[test]
 fn as_an_ordinary_user() {
     if !nix::unistd::geteuid().is_root() {
-        return; // Then every other test is this one.
+        eprintln!("hotdesk-skip: only root can become somebody else; here every other test is this one");
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -73,7 +74,7 @@ fn children(of: u32) -> Vec<(u32, String)> {
 #[test]
 fn as_process_1() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("only root can make a namespace of processes everywhere");
+        eprintln!("hotdesk-skip: only root can make a namespace of processes everywhere");
         return;
     }
     let mut command = binary();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) fn desk(id: &str, name: Option<&str>, state: &str) -> Value {
     json!({
         "id": id, "name": name, "project": "default", "template": "base", "snapshot": null, "provider": "local",
-        "state": state, "reason": "", "labels": {"team": "qa"}, "env": {},
+        "state": state, "reason": "", "labels": {"team": "qa"}, "env": [],
         "resources": {"cpus": 2.0, "memory_mib": 4096, "disk_mib": 5120},
         "policy": {"auto_stop_s": 900, "auto_archive_s": 86400, "auto_delete_s": 0, "ttl_s": 0, "end_stops": false},
         "screen": {"width": 1920, "height": 1080}, "created_at": "2026-01-01T00:00:00Z",

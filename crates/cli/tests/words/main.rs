@@ -57,7 +57,7 @@ fn making_a_desk() {
         gateway.changes(),
         [concat!(
             "POST /v1/desks?wait=1 ",
-            r#"{"env":{"X":"1"},"labels":{"a":"b"},"name":"new","network":false,"policy":{"auto_stop_s":3600},"#,
+            r#"{"env":{"X":"1"},"labels":{"a":"b"},"name":"new","network":false,"policy":{"auto_stop_s":3600,"ttl_s":0},"#,
             r#""resources":{"cpus":1.0,"memory_mib":2048},"screen":{"height":800,"width":1280}}"#
         )]
     );

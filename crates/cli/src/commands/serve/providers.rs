@@ -32,8 +32,20 @@ pub(crate) enum Kind {
 /// Settings of the provider `local`.
 pub(super) type LocalConfig = hotdesk_provider::local::Config;
 
+/// Settings of the provider `docker`.
+pub(super) type DockerConfig = docker::Config;
+
 /// Settings of the provider `qemu`.
 pub(super) type QemuConfig = qemu::Config;
+
+/// Settings of all providers.
+#[derive(Clone, Copy)]
+pub(super) struct Configs<'a> {
+    pub(super) local: &'a LocalConfig,
+    pub(super) docker: &'a DockerConfig,
+    pub(super) qemu: &'a QemuConfig,
+    pub(super) elsewhere: &'a Elsewhere,
+}
 
 /// Opens the providers that are wanted; without a wish `local`, and those beside it that answer.
 pub(super) async fn open(
@@ -41,9 +53,7 @@ pub(super) async fn open(
     fleet: &str,
     data: &Path,
     images: &Arc<Library>,
-    local: LocalConfig,
-    machines: &QemuConfig,
-    elsewhere: &Elsewhere,
+    configs: Configs<'_>,
 ) -> Outcome<Vec<Arc<dyn Provider>>> {
     let wanted: &[Kind] = if kinds.is_empty() { &[Kind::Local, Kind::Docker, Kind::Qemu] } else { kinds };
     let mut opened = Vec::new();
@@ -55,7 +65,7 @@ pub(super) async fn open(
         if kinds.is_empty() && *kind == Kind::Qemu && qemu::find_program().is_none() && !mark.exists() {
             continue;
         }
-        match make(*kind, context, local, machines.clone(), elsewhere).await {
+        match make(*kind, context, configs).await {
             Ok(provider) if guess => match provider.list().await {
                 Ok(_) => {
                     std::fs::create_dir_all(&mark).map_err(|e| Failure::local(format!("{}: {e}", mark.display())))?;
@@ -80,25 +90,23 @@ fn context(kind: Kind, fleet: &str, data: &Path, images: &Arc<Library>) -> Outco
     Ok(Context { fleet: fleet.into(), data: data.join(kind.name()), binary, images: Arc::clone(images) })
 }
 
-async fn make(
-    kind: Kind,
-    context: Context,
-    local: LocalConfig,
-    machines: QemuConfig,
-    elsewhere: &Elsewhere,
-) -> Outcome<Arc<dyn Provider>> {
+async fn make(kind: Kind, context: Context, configs: Configs<'_>) -> Outcome<Arc<dyn Provider>> {
+    let Configs { local, docker, qemu, elsewhere } = configs;
     match kind {
         // Looks at the machine and tidies up, which takes a while.
-        Kind::Local => match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
-            Ok(Ok(local)) => Ok(Arc::new(local)),
-            Ok(Err(e)) => Err(Failure::new(Exit::Missing, e.to_string())),
-            Err(e) => Err(Failure::local(e.to_string())),
-        },
-        Kind::Docker => match Docker::new(context, docker::Config::default()) {
+        Kind::Local => {
+            let local = local.clone();
+            match tokio::task::spawn_blocking(move || Local::new(context, local)).await {
+                Ok(Ok(local)) => Ok(Arc::new(local)),
+                Ok(Err(e)) => Err(Failure::new(Exit::Missing, e.to_string())),
+                Err(e) => Err(Failure::local(e.to_string())),
+            }
+        }
+        Kind::Docker => match Docker::new(context, docker.clone()) {
             Ok(docker) => Ok(Arc::new(docker)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
-        Kind::Qemu => match Qemu::new(context, machines) {
+        Kind::Qemu => match Qemu::new(context, qemu.clone()) {
             Ok(qemu) => Ok(Arc::new(qemu)),
             Err(e) => Err(Failure::new(Exit::Missing, e.to_string())),
         },
@@ -135,9 +143,9 @@ impl Kind {
 /// What works here, for `hotdesk doctor`; or why there is nothing to look at.
 pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Result<Vec<Check>, String> {
     let context = context(kind, "doctor00", data, images).map_err(|failure| failure.text())?;
-    let provider = make(kind, context, LocalConfig::default(), QemuConfig::default(), &Elsewhere::default())
-        .await
-        .map_err(|failure| failure.text())?;
+    let (local, docker, qemu, elsewhere) = Default::default();
+    let configs = Configs { local: &local, docker: &docker, qemu: &qemu, elsewhere: &elsewhere };
+    let provider = make(kind, context, configs).await.map_err(|failure| failure.text())?;
     Ok(provider.check().await)
 }
 
@@ -145,7 +153,8 @@ pub(crate) async fn check(kind: Kind, data: &Path, images: &Arc<Library>) -> Res
 pub(super) async fn alone(kind: Kind, fleet: &str, data: &Path, settings: &super::Settings) -> Outcome<Arc<dyn Provider>> {
     let images = Library::open(&settings.images).map_err(|e| Failure::local(e.to_string()))?;
     let context = context(kind, fleet, data, &Arc::new(images))?;
-    make(kind, context, settings.local, settings.qemu.clone(), &settings.elsewhere).await
+    let super::Settings { local, docker, qemu, elsewhere, .. } = settings;
+    make(kind, context, Configs { local, docker, qemu, elsewhere }).await
 }
 
 fn google(context: Context, elsewhere: &Elsewhere) -> Outcome<Gce> {

@@ -15,6 +15,9 @@
 //! [local]
 //! debuggers = true
 //!
+//! [docker]
+//! allow_private = ["10.1.0.0/16"]
+//!
 //! [qemu.disks]
 //! osworld-vm = "/vm/System.qcow2"
 //!
@@ -33,7 +36,7 @@
 
 use super::ServeArgs;
 use super::elsewhere::Elsewhere;
-use super::providers::{Kind, LocalConfig, QemuConfig};
+use super::providers::{DockerConfig, Kind, LocalConfig, QemuConfig};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::places;
@@ -47,6 +50,7 @@ pub(super) struct Settings {
     pub(super) fleet: hotdesk_fleet::Config,
     pub(super) gateway: hotdesk_gateway::Config,
     pub(super) local: LocalConfig,
+    pub(super) docker: DockerConfig,
     pub(super) qemu: QemuConfig,
     pub(super) elsewhere: Elsewhere,
     pub(super) kinds: Vec<Kind>,
@@ -99,6 +103,7 @@ impl Settings {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong("", &e))?;
         let mut take = |name: &str| table.remove(name).unwrap_or_else(|| toml::Value::Table(toml::Table::new()));
         let (gateway, local, qemu, images) = (take("gateway"), take("local"), take("qemu"), take("images"));
+        let docker = take("docker");
         let elsewhere = Elsewhere::from_tables(&mut take)?;
         let kinds = table.remove("providers");
         let mut fleet: hotdesk_fleet::Config = part("", toml::Value::Table(table))?;
@@ -106,6 +111,7 @@ impl Settings {
         Ok(Self {
             gateway: hotdesk_gateway::Config { images: part("images.", images)?, ..part("gateway.", gateway)? },
             local: part("local.", local)?,
+            docker: part("docker.", docker)?,
             qemu: part("qemu.", qemu)?,
             kinds: kinds.map_or_else(|| Ok(Vec::new()), |kinds| part("providers", kinds))?,
             elsewhere,
@@ -122,12 +128,13 @@ pub(crate) fn default_settings() -> String {
     }
     let mut all = table(&hotdesk_fleet::Config::default());
     // Where it stands is said by where the file is, and these are empty.
-    for name in ["data", "store", "archive", "prices", "pools", "max_desks_per_project"] {
+    for name in ["data", "store", "archive", "prices", "pools", "max_desks_per_project", "resources"] {
         all.remove(name);
     }
     all.insert("archive".into(), "DATA/archives".into());
     all.insert("gateway".into(), toml::Value::Table(table(&hotdesk_gateway::Config::default())));
     all.insert("local".into(), toml::Value::Table(table(&LocalConfig::default())));
+    all.insert("docker".into(), toml::Value::Table(table(&DockerConfig::default())));
     all.insert("qemu".into(), toml::Value::Table(table(&QemuConfig::default())));
     all.insert("kubernetes".into(), toml::Value::Table(table(&hotdesk_provider::kubernetes::Config::default())));
     all.insert("daytona".into(), toml::Value::Table(table(&hotdesk_provider::daytona::Config::default())));

@@ -61,7 +61,7 @@ pub(super) async fn run(args: CheckArgs) -> Outcome {
     let client = args.reach.client()?;
     let waiting = Waiting::new(&format!("checking {}", args.name), args.json);
     let mut wish = NewDesk { template: Some(args.name.clone()), provider: args.provider.clone(), ..NewDesk::default() };
-    wish.policy.ttl_s = DESK_LIVES;
+    wish.policy.ttl_s = Some(DESK_LIVES);
     let done = client.create_with(&wish, &Create { wait: steps::first_wait(false), ..Create::default() }).await;
     let done = done.map_err(|error| Failure::from(error).during("the desk was not made"))?;
     let id = done.desk.id.clone();
