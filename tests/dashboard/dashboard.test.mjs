@@ -205,12 +205,16 @@ test("two people look at once, and see who drives", async () => {
   await view(grace.page).waitFor();
   assert.doesNotMatch(grace.page.url(), /hd_/, "the key is gone from the address");
   await until("both look", async () => (await fleet.get(`v1/desks/${desk}/view/info`)).viewers.length === 2);
+  // Her page was loaded anew; before it knows who drives, the key means nothing.
+  await driver(ada.page, "Agent is driving").waitFor();
   await ada.page.keyboard.press("t");
   await driver(grace.page, "Ada is driving").waitFor();
   await until("both see the desktop", async () => (await colours(grace.page)) > 8 && (await colours(ada.page)) > 8);
   await grace.shot("desk-other-drives-light");
   await grace.page.getByRole("button", { name: "Take from Ada" }).click();
   await ada.page.getByRole("button", { name: /^Take from/ }).waitFor();
+  // Ada may hear of it before Grace's own page does, and F8 is for who drives.
+  await grace.page.getByRole("button", { name: /^Give back/ }).waitFor();
   await grace.page.keyboard.press("F8");
   await driver(ada.page, "Agent is driving").waitFor();
   await grace.close();

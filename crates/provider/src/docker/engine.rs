@@ -6,8 +6,8 @@ use bollard::errors::Error as EngineError;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// Questions that the Engine answers from memory.
-pub(super) const ORDINARY: Duration = Duration::from_secs(15);
+/// Questions that the Engine answers from memory, unless it is writing the layers of an image: then they wait for its database.
+pub(super) const ORDINARY: Duration = Duration::from_secs(60);
 /// Making, starting and ending containers: a fraction of a second, but more than a minute was seen on a machine whose disk
 /// was busy with the layers of others.
 pub(super) const STARTING: Duration = Duration::from_secs(180);
