@@ -209,12 +209,12 @@ class Serve:
             for pool in fleet.pools.list():
                 fleet.pools.delete(pool.template)
             end = time.monotonic() + 120
-            # several rounds, because desks of a pool that was just filling may still appear
-            while desks := [d for d in fleet.desks.list() if d.state is not hotdesk.State.DELETED]:
+            # Several rounds, because desks of a pool that was just filling may still appear; they are listed by their project only.
+            while desks := [d for d in [*fleet.desks.list(), *fleet.desks.list(project="pool")] if d.state is not hotdesk.State.DELETED]:
                 for desk in desks:
                     try:
                         desk.delete(timeout=60)
-                    except (hotdesk.Conflict, hotdesk.Timeout):
+                    except (hotdesk.Conflict, hotdesk.NotFound, hotdesk.Timeout):
                         pass
                 if time.monotonic() > end:
                     raise AssertionError(f"these desks can't be deleted: {[(d.id, d.state, d.info.reason) for d in desks]}\n{self.tail()}")
