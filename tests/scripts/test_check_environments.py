@@ -84,6 +84,10 @@ class Planted(unittest.TestCase):
         self.change("tests/fleet/requirements.txt", "hypothesis==", "# hypothesis==")
         self.red("tests/fleet/test_api.py:", "`import hypothesis`")
 
+    def test_a_module_of_debian_that_the_environment_does_not_see(self):
+        self.change("bench/requirements.txt", "# system: gi pyatspi", "#")
+        self.red("`import pyatspi` is Debian's, and bench/requirements.txt has no line")
+
     def test_a_package_of_npm(self):
         self.change("tests/dashboard/package.json", '"axe-core"', '"axe-gone"')
         self.red("tests/dashboard/browser.mjs:", "imports axe-core, which tests/dashboard/package.json does not name")
