@@ -36,9 +36,9 @@ test: ## Set everything up and run every test that a change must pass
 # What needs the processors or compares times has the machine to itself; the rest mostly waits, so it waits together.
 test-as-root:
 	@scripts/prepare test
-	@scripts/together rust \
-	  then "fleet:shared client" "dialects mcp" "dashboard gce clouds" "conformance:daytona conformance:docker" "conformance:e2b conformance:qemu" \
-	  then "conformance:osworld fleet:alone"
+	@scripts/together 1 rust \
+	  then 5 fleet:shared conformance:e2b conformance:daytona dialects conformance:docker gce dashboard conformance:qemu clouds mcp client \
+	  then 1 conformance:osworld fleet:alone
 
 test-all: test ## And the rest: older SDKs, every suite in Docker and on an emulated machine, long chaos, Kubernetes, fuzzing, a bare machine
 	@$(MAKE) --no-print-directory test-chaos
