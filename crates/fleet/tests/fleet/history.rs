@@ -34,7 +34,7 @@ async fn an_older_copy_of_the_store_deletes_nothing() {
     fleet.close().await;
 
     let fleet = open(data.path(), copy, &reality).await;
-    tokio::time::sleep(seconds(30 * 86_400)).await;
+    days(30).await;
     assert_eq!(reality.thing(&precious.id).map(|t| t.files), Some(7), "a desk that the copy does not know was deleted");
     assert!(reality.thing(&precious.id).unwrap().running, "nobody touches it before somebody decides");
     assert_eq!(reality.snapshots(), std::slice::from_ref(&snapshot.id), "a snapshot that the copy does not know was deleted");
@@ -65,7 +65,7 @@ async fn an_older_copy_of_the_store_deletes_nothing() {
     fleet.settle_orphans(&admin()).await.unwrap();
     assert!(fleet.ready().await.unwrap().is_empty());
     reality.plant("d-stranger");
-    tokio::time::sleep(seconds(8 * 86_400)).await;
+    days(8).await;
     assert!(reality.thing("d-stranger").is_none());
     fleet.close().await;
 }

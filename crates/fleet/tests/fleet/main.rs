@@ -58,3 +58,12 @@ async fn settled(fleet: &Fleet, id: &str) -> Desk {
 fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
+
+/// Lets so many days pass. Each is a jump and a minute in which everything looks that looks now and then: a day of looking takes
+/// a processor for seconds.
+async fn days(n: u32) {
+    for _ in 0..n {
+        tokio::time::advance(seconds(86_400 - 60)).await;
+        tokio::time::sleep(seconds(60)).await;
+    }
+}

@@ -119,9 +119,9 @@ async fn what_no_record_knows_is_stopped_and_kept_for_a_week() {
     assert_eq!(kept.iter().map(|o| o.id.as_str()).collect::<Vec<_>>(), ["d-orphan", "s-orphan"]);
     assert!(kept.iter().all(|o| o.removed_at.is_some()), "{kept:?}");
     assert!(fleet.orphans(&testing::member("default")).await.is_err(), "only admins see them");
-    tokio::time::sleep(seconds(6 * 86_400)).await;
+    days(6).await;
     assert!(world.reality.thing("d-orphan").is_some() && !world.reality.snapshots().is_empty(), "a week is not over");
-    tokio::time::sleep(seconds(86_400)).await;
+    days(1).await;
     assert!(world.reality.thing("d-orphan").is_none() && world.reality.snapshots().is_empty());
     assert!(fleet.orphans(&admin()).await.unwrap().is_empty());
 }
@@ -137,7 +137,7 @@ async fn many_orphans_at_once_are_no_accident() {
     assert!(world.reality.things().values().all(|t| t.running), "nothing is done to them");
     let warnings = fleet.ready().await.unwrap();
     assert!(warnings.iter().any(|w| w.contains("12 desks at test")), "{warnings:?}");
-    tokio::time::sleep(seconds(30 * 86_400)).await;
+    days(30).await;
     assert_eq!(world.reality.things().len(), 12, "whatever the time");
     // Until somebody decides.
     fleet.remove_orphan(&admin(), "d-orphan0").await.unwrap();
@@ -146,7 +146,7 @@ async fn many_orphans_at_once_are_no_accident() {
     assert_eq!(world.reality.things().len(), 11);
     assert!(world.reality.things().values().all(|t| !t.running));
     assert!(fleet.ready().await.unwrap().is_empty());
-    tokio::time::sleep(seconds(8 * 86_400)).await;
+    days(8).await;
     assert!(world.reality.things().is_empty());
 }
 
@@ -171,7 +171,7 @@ async fn a_snapshot_whose_row_cannot_be_read_keeps_its_files() {
     let mut snapshot = fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
     (snapshot.provider, snapshot.project, snapshot.state) = (String::new(), String::new(), SnapshotState::Error);
     world.store.put_snapshot(&snapshot).await.unwrap();
-    tokio::time::sleep(seconds(9 * 86_400)).await;
+    days(9).await;
     assert_eq!(world.reality.snapshots(), [snapshot.id]);
     assert!(fleet.orphans(&admin()).await.unwrap().is_empty());
 }
