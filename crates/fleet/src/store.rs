@@ -203,6 +203,11 @@ pub struct Alert {
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// A key for something outside of the store, made of the one that its secrets are sealed with; none where they are not.
+    fn key_for(&self, _: &str) -> Option<[u8; 32]> {
+        None
+    }
+
     /// Adds a desk, its first event and its use of volumes in one transaction. `Conflict` if the name is taken in its project, or an
     /// exclusive volume by another desk.
     async fn insert(&self, record: &Record, event: Event) -> Result<()>;
