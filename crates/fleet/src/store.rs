@@ -117,6 +117,9 @@ pub struct Record {
     /// Variables of the commands that a dialect starts in it. Its own programs do not have them, so a desk of a pool can get them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub commands_env: BTreeMap<String, String>,
+    /// The hash of the request with an idempotency key that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// Grows with each write.
     pub version: i64,
     /// What a newer version wrote into the row, kept as it is.
