@@ -85,6 +85,7 @@ impl Fleet {
             drivers: crate::driver::Drivers::default(),
             pools: crate::pools::Pools::default(),
             volumes: tokio::sync::Mutex::new(()),
+            counting: tokio::sync::Mutex::new(()),
             volumes_used: crate::volumes::usage::Used::default(),
             events: broadcast::channel(EVENTS_KEPT).0,
             last_event: AtomicI64::new(newest),
