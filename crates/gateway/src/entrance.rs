@@ -20,7 +20,7 @@ use crate::guest::Guest;
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
 use crate::route::{Class, Right, Route};
-use crate::{audit, dialects, limits, metrics, origin, session, shield, telemetry};
+use crate::{audit, dialects, forwarded, limits, metrics, origin, session, shield, telemetry};
 use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -88,7 +88,10 @@ pub(crate) struct Base(pub(crate) Router);
 
 pub(crate) fn service(app: App) -> Answer {
     let router = dialects::router(&app);
-    Arc::new(move |peer, request| answer(app.clone(), router.clone(), peer, request).boxed())
+    Arc::new(move |peer, request| {
+        let peer = forwarded::client(&app.config.proxies, peer, request.headers());
+        answer(app.clone(), router.clone(), peer, request).boxed()
+    })
 }
 
 /// Credentials and route; the rest is done within the request's span.
