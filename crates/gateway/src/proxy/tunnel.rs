@@ -45,7 +45,7 @@ pub(super) async fn open(passage: Passage, mut request: Request, protocol: &str)
     let desk = hyper::upgrade::on(&mut answer);
     let mut given = std::mem::take(answer.headers_mut());
     let agreed = given.get(header::UPGRADE).and_then(|p| p.to_str().ok()).unwrap_or(protocol).to_owned();
-    headers::strip_hop(&mut given);
+    headers::from_desk(&mut given, &passage);
     ask_upgrade(&mut given, &agreed)?;
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     *response.headers_mut() = given;

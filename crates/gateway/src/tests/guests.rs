@@ -29,7 +29,7 @@ async fn program_on(port: u16) -> Option<u16> {
     Some(port)
 }
 
-fn sandbox_id(desk: &Desk) -> String {
+pub(super) fn sandbox_id(desk: &Desk) -> String {
     format!("i{}", desk.id.trim_start_matches("d-"))
 }
 
