@@ -279,6 +279,26 @@ async fn a_page_of_a_port_loads_what_belongs_to_it() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn cookies_are_for_tls_where_there_is_tls() {
+    for (public, secure) in [(None, false), (Some("https://desks.example".to_owned()), true)] {
+        let world = World::with(Config { public_url: public, ..Config::default() }).await;
+        let port = program().await;
+        let (_, made) = daytona(&world, json!({})).await;
+        let id = made["id"].as_str().unwrap();
+        let link: Value = world.get(&format!("/daytona/api/sandbox/{id}/ports/{port}/preview-url")).await.json().await.unwrap();
+        let token = link["token"].as_str().unwrap();
+        let opened = stranger(&world, &format!("/daytona/preview/{id}/{port}/?DAYTONA_SANDBOX_AUTH_KEY={token}"));
+        let signed_in = world.client.post(format!("{}/v1/session", world.url)).json(&json!({"key": world.admin}));
+        for request in [opened, signed_in] {
+            let response = request.send().await.unwrap();
+            let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+            assert!(cookie.contains("; HttpOnly; SameSite=") && cookie.contains("; Secure") == secure, "{cookie}");
+        }
+        world.end().await;
+    }
+}
+
 /// A WebSocket of somebody without a key.
 async fn socket(
     world: &World,
