@@ -24,7 +24,14 @@ async fn program_on(port: u16) -> Option<u16> {
     let hold =
         async |upgrade: WebSocketUpgrade| upgrade.on_upgrade(async |mut socket| while let Some(Ok(_)) = socket.next().await {});
     let seen = async |request: Request| format!("the program saw {}", request.uri()).into_response();
-    let app = Router::new().route("/socket", any(hold)).fallback(seen);
+    let stream = async || {
+        let parts = futures_util::stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Some((Ok::<_, std::io::Error>("part\n"), ()))
+        });
+        axum::body::Body::from_stream(parts)
+    };
+    let app = Router::new().route("/socket", any(hold)).route("/stream", any(stream)).fallback(seen);
     tokio::spawn(async move { axum::serve(listener, app).await });
     Some(port)
 }
@@ -332,6 +339,9 @@ async fn tunnels_of_guests_end_with_their_right() {
         ("a sandbox that is public no more", socket(&world, &by(&id), &[]).await),
         ("a sandbox that is one no more", socket(&world, "/socket", &place).await),
     ];
+    // An answer without an end is a tunnel, too.
+    let path = format!("/daytona/preview/{}/{port}/stream", signed(2).await["token"].as_str().unwrap());
+    let mut stream = stranger(&world, &path).send().await.unwrap();
     let token = taken["token"].as_str().unwrap();
     let expired =
         world.post(&format!("/daytona/api/sandbox/{id}/ports/{port}/signed-preview-url/{token}/expire"), json!({})).await;
@@ -343,5 +353,7 @@ async fn tunnels_of_guests_end_with_their_right() {
         let end = tokio::time::timeout(PATIENCE, socket.next()).await;
         assert!(end.unwrap_or_else(|_| panic!("{what} keeps its tunnel")).is_none_or(|message| message.is_err()), "{what}");
     }
+    let end = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(PATIENCE, end).await.expect("an answer outlives the link");
     world.end().await;
 }
