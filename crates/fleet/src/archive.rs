@@ -1,18 +1,22 @@
-//! Stopped desks in object storage: streamed, checksummed, and back.
+//! Stopped desks in object storage: streamed, checked, and back.
 //!
 //! ```text
-//!   save     provider.export ─► pipe ─► zstd ─► SHA-256 ─► parts of 8 MiB ─► upload, a few at a time ─► made visible as a whole
-//!   restore  object ─► SHA-256, length ─► zstd ─► pipe ─► provider.import
+//!   save     provider.export ─► pipe ─► zstd, sealed chunks ─► SHA-256 ─► parts of 8 MiB ─► upload, a few at a time ─► made visible as a whole
+//!   restore  object ─► SHA-256, length ─► seals ─► zstd ─► pipe ─► provider.import
 //! ```
 //!
 //! Memory is constant, whatever the size of the desk. An upload becomes visible only when the provider has said that its
-//! export was complete; anything else aborts it. What comes back is compared with the length and the hash in the record:
-//! the last piece of an archive is passed on only after the whole was found good, and a desk that was made of a bad one is removed
-//! before anybody can use it.
+//! export was complete; anything else aborts it.
+//!
+//! Whoever can write to the bucket must not feed the provider, which unpacks as root. So every chunk is sealed with a key of the fleet and
+//! checked before any of it is passed on ([`chunks`]); archives without seals, of older versions, are fetched whole and compared with the
+//! hash in the record first. The last piece is passed on only after the whole was found good, and a desk that was made of a bad archive is
+//! removed before anybody can use it.
 //!
 //! An upload whose process was killed can't be aborted by it. In a directory [`Archives::sweep`] removes what is left; a bucket wants a
 //! life-cycle rule that ends incomplete multipart uploads after a day (`AbortIncompleteMultipartUpload`).
 
+mod chunks;
 mod place;
 mod read;
 mod through;
@@ -24,6 +28,7 @@ use hotdesk_provider::{DeskSpec, Provider};
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path as Key;
 use place::Place;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncRead;
@@ -32,6 +37,10 @@ use tokio::io::AsyncRead;
 #[derive(Clone)]
 pub struct Archives {
     place: Arc<Place>,
+    /// What chunks are sealed with. Without it they are not.
+    key: Option<[u8; 32]>,
+    /// Where archives without seals are kept while they are checked.
+    checks: PathBuf,
 }
 
 impl Archives {
@@ -43,18 +52,25 @@ impl Archives {
 
     /// With variables of its own.
     pub fn open_with(location: &str, variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
-        Ok(Self { place: Arc::new(Place::open(location, variables.into_iter().collect())?) })
+        let place = Place::open(location, variables.into_iter().collect())?;
+        Ok(Self { place: Arc::new(place), key: None, checks: std::env::temp_dir() })
+    }
+
+    /// Seals what is written from now on, and reads what was sealed with this key. Archives without seals are checked in `checks`.
+    #[must_use]
+    pub fn sealed(self, key: Option<[u8; 32]>, checks: PathBuf) -> Self {
+        Self { key, checks, ..self }
     }
 
     /// Writes what it reads, until its end; an error of the reader aborts the upload and leaves nothing behind.
     pub async fn put(&self, desk: &str, reader: impl AsyncRead + Send + Unpin + 'static) -> Result<ArchiveRef> {
-        write::put(&self.place, desk, reader).await
+        write::put(&self.place, self.key.as_ref(), desk, reader).await
     }
 
     /// Reads an archive. The reader ends with an error instead of an end if it was not the one that was written.
     pub async fn get(&self, archive: &ArchiveRef) -> Result<impl AsyncRead + Send + Unpin + use<>> {
         let (place, key) = self.find(archive)?;
-        read::get(&place, key, archive).await
+        read::get(&place, key, archive, self.key.as_ref(), &self.checks).await
     }
 
     /// An archive that is gone already is no error.
@@ -100,6 +116,11 @@ impl Archives {
         let key = place.key_of(&archive.location).ok_or_else(gone)?;
         Ok((Arc::new(place), key))
     }
+}
+
+/// The name of an archive below the place where all are kept: that may move.
+fn named(location: &str) -> &str {
+    location.rmatch_indices('/').nth(1).map_or(location, |(at, _)| &location[at + 1..])
 }
 
 fn fault(location: &str, error: object_store::Error) -> Error {

@@ -62,6 +62,8 @@ pub(crate) struct Engine {
     pub(crate) volumes_used: crate::volumes::usage::Used,
     /// One at a time mounts buckets.
     pub(crate) volumes: tokio::sync::Mutex<()>,
+    /// One volume or snapshot at a time is counted and written down: many that are asked for at once are not more than there may be.
+    pub(crate) counting: tokio::sync::Mutex<()>,
     pub(crate) events: broadcast::Sender<Event>,
     /// The number of the last event that was passed on.
     pub(crate) last_event: AtomicI64,

@@ -13,7 +13,7 @@ pub(crate) use open::only_one;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::keys::{Deed, On, may};
-use crate::store::{Audit, Store};
+use crate::store::Store;
 use crate::view::Entry;
 use hotdesk_api::desk::{Event, State};
 use hotdesk_api::fleet::Scope;
@@ -70,16 +70,14 @@ impl Fleet {
         Ok(entry)
     }
 
+    /// The id of a desk that they may see, by its id or its name.
+    pub fn id_of(&self, who: &Who, name: &str) -> Option<String> {
+        self.find(who, name, Deed::See).ok().map(|entry| entry.record().id.clone())
+    }
+
     /// Every change of every desk, as it happens. Not filtered: see [`Who::sees`].
     pub fn watch(&self) -> broadcast::Receiver<Event> {
         self.engine.events.subscribe()
-    }
-
-    /// Writes down who asked for what, and how it ended. Never waits for the disk; a line may be lost when the machine dies.
-    pub fn audit(&self, line: Audit) {
-        if self.engine.audit.try_send(line).is_err() {
-            tracing::warn!("the audit log can't keep up; a line was dropped");
-        }
     }
 
     /// For the records' own modules.

@@ -11,6 +11,7 @@
 //! what exists, and `reconcile` makes them equal.
 
 pub mod archive;
+mod audit;
 pub mod clock;
 pub mod config;
 mod driver;
@@ -34,6 +35,7 @@ mod fleet;
 mod view;
 mod volumes;
 
+pub use audit::AuditPlace;
 pub use config::{Config, Price};
 pub use error::{Error, Result};
 pub use fleet::{Filter, Fleet, Options, Who};

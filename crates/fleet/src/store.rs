@@ -117,6 +117,9 @@ pub struct Record {
     /// Variables of the commands that a dialect starts in it. Its own programs do not have them, so a desk of a pool can get them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub commands_env: BTreeMap<String, String>,
+    /// The hash of the request with an idempotency key that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// Grows with each write.
     pub version: i64,
     /// What a newer version wrote into the row, kept as it is.
@@ -203,6 +206,11 @@ pub struct Alert {
 
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// A key for something outside of the store, made of the one that its secrets are sealed with; none where they are not.
+    fn key_for(&self, _: &str) -> Option<[u8; 32]> {
+        None
+    }
+
     /// Adds a desk, its first event and its use of volumes in one transaction. `Conflict` if the name is taken in its project, or an
     /// exclusive volume by another desk.
     async fn insert(&self, record: &Record, event: Event) -> Result<()>;

@@ -62,7 +62,7 @@ impl Fleet {
                     let _ = std::fs::remove_dir(&directory);
                     return Err(Error::Invalid(e.to_string()));
                 }
-                let written = engine.store.add_volume(&volume).await;
+                let written = engine.add_volume(&volume).await;
                 if !matches!(written, Ok(true)) {
                     let _ = source::unmount(&directory).await;
                     let _ = std::fs::remove_dir(&directory);
@@ -146,6 +146,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Writes a volume down if there is room for it.
+    async fn add_volume(&self, volume: &Volume) -> Result<bool> {
+        let _turn = self.counting.lock().await;
+        self.volume_room(&volume.project, &self.store.volumes().await?)?;
+        self.store.add_volume(volume).await
     }
 
     fn volume_directory(&self, id: &str) -> PathBuf {

@@ -3,14 +3,20 @@
 //! A desk is driven by many small requests; of those, the first of each minute, key and desk is written down (and the first that only
 //! reads), and every tunnel that is opened. That tells who drove which desk when, without a line for each click. Guests, who have no
 //! key, are written down by what let them in.
+//!
+//! A request that must be written down has its place in the log before it is answered, and is refused if there is none. A client that
+//! leaves before the answer is written down, too.
 
 use crate::credentials;
 use crate::entrance::Caller;
 use crate::listen::Peer;
+use crate::proxy;
+use crate::refusal::Result;
 use crate::route::Route;
-use axum::http::{Method, StatusCode};
-use hotdesk_fleet::Fleet;
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
 use hotdesk_fleet::store::Audit;
+use hotdesk_fleet::{AuditPlace, Fleet};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,16 +26,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Key of a request that had no good one.
 const NOBODY: &str = "-";
 
-/// A request that was answered.
-pub(crate) struct Done<'a> {
-    pub(crate) route: &'a Route,
-    /// None: nobody was let in, or nobody had to be.
-    pub(crate) caller: Option<&'a Caller>,
-    pub(crate) method: &'a Method,
-    pub(crate) path: &'a str,
-    pub(crate) status: StatusCode,
-    pub(crate) peer: Peer,
-}
+/// Status of a request whose client left before it was answered.
+const LEFT: u16 = 499;
 
 pub(crate) struct AuditLog {
     fleet: Fleet,
@@ -37,57 +35,103 @@ pub(crate) struct AuditLog {
     driven: Mutex<HashMap<(String, String, bool), Instant>>,
 }
 
+/// A line that is due. It has its place in the log before anything is done, and is written when the request is over, however it ends.
+pub(crate) struct Due {
+    place: Option<AuditPlace>,
+    line: Audit,
+    /// Only if it becomes a tunnel.
+    tunnel_only: bool,
+}
+
+impl Due {
+    pub(crate) fn answered(mut self, status: StatusCode) {
+        self.line.status = status.as_u16();
+        if self.tunnel_only && status != StatusCode::SWITCHING_PROTOCOLS {
+            self.place = None;
+        }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.write(self.line.clone());
+        }
+    }
+}
+
 impl AuditLog {
     pub(crate) fn new(fleet: Fleet) -> Self {
         Self { fleet, driven: Mutex::default() }
     }
 
-    pub(crate) fn write(&self, key: &str, method: &str, path: &str, status: u16, from: String) {
-        let at_ms = jiff::Timestamp::now().as_millisecond();
-        let line = Audit { at_ms, key: key.into(), method: method.into(), path: path.into(), status, from };
-        self.fleet.audit(line);
-    }
-
-    /// Writes down what was asked and how it ended, where that is due.
-    pub(crate) fn note(&self, done: &Done<'_>) {
-        let reads = done.method.is_safe();
-        let due = match done.caller {
-            // Those that the limit let through; the rest got 429.
-            None => done.status == StatusCode::UNAUTHORIZED,
-            Some(_) if done.status == StatusCode::SWITCHING_PROTOCOLS => true,
-            Some(_) if done.route.audited_within => false,
-            Some(Caller { who, guest: Some(guest), .. }) => self.is_due(&who.key, guest.desk(), reads),
-            Some(Caller { who, .. }) if done.route.class.is_passed_on() => {
-                self.is_due(&who.key, done.route.desk.as_deref().unwrap_or_default(), reads)
-            }
-            Some(_) => !reads,
+    /// What a request that was let in will be written down as, if that is due. Refused where it can't be written.
+    pub(crate) fn begin(&self, route: &Route, caller: &Caller, request: &Parts) -> Result<Option<Due>> {
+        if route.audited_within {
+            return Ok(None);
+        }
+        let method = &request.method;
+        let (key, reads) = (caller.who.key.as_str(), method.is_safe());
+        let line = || line(key, method.as_str(), request.uri.path(), LEFT, caller.peer);
+        // By its id, however it is spelled. Names of nothing count as one, so that they fill neither this table nor the log.
+        let named = || {
+            let name = proxy::decoded(route.desk.as_deref()?).ok()?;
+            self.fleet.id_of(&caller.who, &name)
         };
-        if due {
-            let key = done.caller.map_or(NOBODY, |caller| caller.who.key.as_str());
-            let path = credentials::redacted(done.path);
-            self.write(key, done.method.as_str(), &path, done.status.as_u16(), done.peer.to_string());
+        let desk = match &caller.guest {
+            Some(guest) => Some(guest.desk().to_owned()),
+            None => route.class.is_passed_on().then(|| named().unwrap_or_default()),
+        };
+        let place = match desk {
+            Some(desk) => self.once_in_a_while(key, &desk, reads)?,
+            None if !reads => Some(self.fleet.audit_place()?),
+            None => None,
+        };
+        if place.is_some() {
+            return Ok(Some(Due { place, line: line(), tunnel_only: false }));
+        }
+        let tunnel = request.headers.contains_key(header::UPGRADE);
+        Ok(if tunnel { Some(Due { place: Some(self.fleet.audit_place()?), line: line(), tunnel_only: true }) } else { None })
+    }
+
+    /// Writes down what was done under a key.
+    pub(crate) fn write(&self, key: &str, method: &str, path: &str, status: StatusCode, peer: Peer) -> Result<()> {
+        self.fleet.audit_place()?.write(line(key, method, path, status.as_u16(), peer));
+        Ok(())
+    }
+
+    /// Writes down that somebody had no good key. Those that the limit let through; the rest got 429.
+    pub(crate) fn stranger(&self, method: &Method, path: &str, status: StatusCode, peer: Peer) {
+        if status == StatusCode::UNAUTHORIZED {
+            self.fleet.audit_stranger(line(NOBODY, method.as_str(), path, status.as_u16(), peer));
         }
     }
 
-    /// Whether the use of a desk by a key is to be written down now.
-    fn is_due(&self, key: &str, desk: &str, reads: bool) -> bool {
+    /// A place for the use of a desk by a key, if that is to be written down now.
+    fn once_in_a_while(&self, key: &str, desk: &str, reads: bool) -> Result<Option<AuditPlace>> {
         let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        match driven.get_mut(&(key.to_owned(), desk.to_owned(), reads)) {
-            Some(last) if now.duration_since(*last) < WINDOW => false,
-            Some(last) => {
-                *last = now;
-                true
-            }
-            None => {
-                driven.insert((key.to_owned(), desk.to_owned(), reads), now);
-                true
-            }
+        let use_of_desk = (key.to_owned(), desk.to_owned(), reads);
+        if driven.get(&use_of_desk).is_some_and(|last| last.elapsed() < WINDOW) {
+            return Ok(None);
         }
+        let place = self.fleet.audit_place()?;
+        driven.insert(use_of_desk, Instant::now());
+        Ok(Some(place))
     }
 
     pub(crate) fn prune(&self) {
         let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
         driven.retain(|_, last| last.elapsed() < WINDOW);
+    }
+}
+
+fn line(key: &str, method: &str, path: &str, status: u16, peer: Peer) -> Audit {
+    Audit {
+        at_ms: jiff::Timestamp::now().as_millisecond(),
+        key: key.into(),
+        method: method.into(),
+        path: credentials::redacted(path).into_owned(),
+        status,
+        from: peer.to_string(),
     }
 }

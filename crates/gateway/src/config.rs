@@ -22,6 +22,8 @@ pub struct Config {
     pub names: Vec<String>,
     /// Sites whose pages may use the API: `https://board.example`.
     pub origins: Vec<String>,
+    /// Proxies that say by `X-Forwarded-For` who their client is: `["127.0.0.1", "10.0.0.0/8", "unix"]`. Limits and the audit log go by that.
+    pub proxies: Vec<crate::forwarded::Proxy>,
     /// Whether programs of this machine may read `/metrics` without a key.
     pub open_metrics: bool,
     pub rates: Rates,
@@ -72,6 +74,7 @@ impl Default for Config {
             public_url: None,
             names: Vec::new(),
             origins: Vec::new(),
+            proxies: Vec::new(),
             open_metrics: false,
             rates: Rates::default(),
             connections: 4096,

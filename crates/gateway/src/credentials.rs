@@ -110,6 +110,26 @@ pub(crate) fn take(request: &mut Request, prefix: Option<String>) -> Option<(Sec
     found.map(|(key, place)| (Secret(key), place))
 }
 
+/// Takes keys of ours out of a request that needs none. A client may send them with everything, and what it asks for is a program in a
+/// desk that must not see them; what else looks like a key is that program's.
+pub(crate) fn hide(request: &mut Request) {
+    let ours = |key: &str| key.starts_with(SECRET_PREFIX) || dialects::key(key).is_some();
+    if request.headers().get(API_KEY).and_then(text).is_some_and(|key| ours(&key)) {
+        request.headers_mut().remove(API_KEY);
+    }
+    if request.headers().get(header::AUTHORIZATION).and_then(bearer).is_some_and(|key| ours(&key)) {
+        request.headers_mut().remove(header::AUTHORIZATION);
+    }
+    if from_query(request.uri()).is_some_and(|key| ours(&key)) {
+        strip_query(request);
+    }
+    if request.headers().get(header::REFERER).and_then(text).is_some_and(|page| SECRETS.iter().any(|begin| page.contains(begin)))
+    {
+        request.headers_mut().remove(header::REFERER);
+    }
+    clean_cookies(request.headers_mut(), None);
+}
+
 fn text(value: &HeaderValue) -> Option<String> {
     value.to_str().ok().map(|v| v.trim().to_owned()).filter(|v| !v.is_empty())
 }
@@ -227,6 +247,22 @@ mod tests {
         assert_eq!(request.headers()["x-api-key"], "app");
         for headers in [vec![], vec![("authorization", "Basic k1")], vec![("authorization", "Bearer")], vec![("x-api-key", "")]] {
             assert_eq!(take_from("/x?key=", &headers).0, None, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn guests_bring_no_keys_of_ours_to_programs() {
+        let theirs = [("authorization", "Bearer app"), ("x-api-key", "app"), ("cookie", "a=1"), ("referer", "http://h/x")];
+        let e2b = format!("e2b_{}", "0".repeat(64));
+        let own = [("authorization", "Bearer hd_1"), ("x-api-key", &*e2b), ("cookie", "k=hd_1"), ("referer", "http://h/k/hd_1/")];
+        for (headers, uri, kept, left) in [(theirs, "/x?key=app", 4, "/x?key=app"), (own, "/x?key=hd_1&a=1", 0, "/x?a=1")] {
+            let mut request = Request::builder().uri(uri);
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            let mut request = request.body(Body::empty()).unwrap();
+            hide(&mut request);
+            assert_eq!((request.headers().len(), request.uri().to_string().as_str()), (kept, left), "{headers:?}");
         }
     }
 

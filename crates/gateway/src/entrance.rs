@@ -20,7 +20,7 @@ use crate::guest::Guest;
 use crate::listen::Peer;
 use crate::refusal::{self, Refusal, Result};
 use crate::route::{Class, Right, Route};
-use crate::{audit, dialects, limits, metrics, origin, session, shield, telemetry};
+use crate::{audit, dialects, forwarded, limits, metrics, origin, session, shield, telemetry};
 use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -88,7 +88,10 @@ pub(crate) struct Base(pub(crate) Router);
 
 pub(crate) fn service(app: App) -> Answer {
     let router = dialects::router(&app);
-    Arc::new(move |peer, request| answer(app.clone(), router.clone(), peer, request).boxed())
+    Arc::new(move |peer, request| {
+        let peer = forwarded::client(&app.config.proxies, peer, request.headers());
+        answer(app.clone(), router.clone(), peer, request).boxed()
+    })
 }
 
 /// Credentials and route; the rest is done within the request's span.
@@ -103,7 +106,10 @@ pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Re
     };
     let route = by_headers.unwrap_or_else(|| dialects::by_address(&mut request));
     let key = match route.right {
-        Right::Guest => None,
+        Right::Guest => {
+            credentials::hide(&mut request);
+            None
+        }
         _ => credentials::take(&mut request, prefix),
     };
     if route.right != Right::Guest && !route.class.is_passed_on() {
@@ -148,6 +154,7 @@ async fn admitted(
     let (body, fate) = hotdesk_serve::paced(body);
 
     let mut caller = None;
+    let mut due = None;
     let mut response = if origin.is_some() && origin::asks_first(&method, &parts.headers) {
         origin::permission(&parts.headers)
     } else {
@@ -159,17 +166,25 @@ async fn admitted(
             }
             Ok(admitted) => {
                 caller = admitted;
-                if let Some(caller) = &caller {
-                    Span::current().record("key", caller.who.key.as_str());
-                    parts.extensions.insert(caller.clone());
-                    // A page of a desk has nobody's origin (see `shield`), and may read what its own port answers to everybody.
-                    if route.class == Class::Port && caller.guest.is_some() {
-                        origin = origin.or(nobodys);
+                match begin(app, &route, caller.as_ref(), &parts) {
+                    Err(refusal) => {
+                        drop(body);
+                        route.dialect.refuse(&path, refusal)
                     }
-                }
-                match origin.is_some() && origin::asks_first(&method, &parts.headers) {
-                    true => origin::permission(&parts.headers),
-                    false => guarded(route.dialect.answer(app.clone(), router, Request::from_parts(parts, body))).await,
+                    Ok(line) => {
+                        due = line;
+                        // A page of a desk has nobody's origin (see `shield`), and may read what its own port answers to everybody.
+                        if route.class == Class::Port && caller.as_ref().is_some_and(|caller| caller.guest.is_some()) {
+                            origin = origin.or(nobodys);
+                        }
+                        if let Some(caller) = &caller {
+                            parts.extensions.insert(caller.clone());
+                        }
+                        match origin.is_some() && origin::asks_first(&method, &parts.headers) {
+                            true => origin::permission(&parts.headers),
+                            false => guarded(route.dialect.answer(app.clone(), router, Request::from_parts(parts, body))).await,
+                        }
+                    }
                 }
             }
         }
@@ -186,9 +201,20 @@ async fn admitted(
     let status = response.status();
     metrics::answered(route.class, &method, status.as_u16(), start.elapsed());
     Span::current().record("http.response.status_code", status.as_u16());
-    app.audit.note(&audit::Done { route: &route, caller: caller.as_ref(), method: &method, path: &path, status, peer });
+    match (due, caller) {
+        (Some(due), _) => due.answered(status),
+        (None, None) => app.audit.stranger(&method, &path, status, peer),
+        (None, Some(_)) => {}
+    }
     tracing::debug!(status = status.as_u16(), us = start.elapsed().as_micros() as u64, "answered");
     response
+}
+
+/// Nothing is done for a caller before there is a place in the audit log for what is to be written down of it.
+fn begin(app: &App, route: &Route, caller: Option<&Caller>, request: &Parts) -> Result<Option<audit::Due>> {
+    let Some(caller) = caller else { return Ok(None) };
+    Span::current().record("key", caller.who.key.as_str());
+    app.audit.begin(route, caller, request)
 }
 
 /// A panic ends its request, not the connection.
@@ -210,6 +236,10 @@ fn normalise(request: &mut Request) {
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {
         request.headers_mut().insert(header::HOST, host);
+    }
+    // Where both are given, the body was cut by the first (RFC 9112, 6.3), and nobody behind us may cut it by the second.
+    if request.headers().contains_key(header::TRANSFER_ENCODING) {
+        request.headers_mut().remove(header::CONTENT_LENGTH);
     }
     let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
     if let Ok(uri) = path.parse() {

@@ -34,6 +34,7 @@ mod buffers;
 mod connection;
 mod credentials;
 mod entrance;
+mod forwarded;
 mod guest;
 mod limits;
 mod lines;

@@ -34,7 +34,7 @@ use hotdesk_api::desk::State;
 use hotdesk_fleet::Error;
 use hotdesk_provider::Door;
 use std::time::Duration;
-pub(crate) use target::{Target, decoded, is_keepers};
+pub(crate) use target::{Target, decoded, is_keepers, numbered};
 
 /// How long to wait before asking a desk again that is on its way.
 const SOON: Duration = Duration::from_secs(1);

@@ -231,8 +231,8 @@ async fn sign_in(
         }
     };
     app.limits.control(&who.key)?;
+    app.audit.write(&who.key, "POST", PATH, StatusCode::OK, peer)?;
     let id = app.sessions.begin(&app, &secret, if wanted.remember { LONG } else { SHORT }).await?;
-    app.audit.write(&who.key, "POST", PATH, StatusCode::OK.as_u16(), peer.to_string());
     let https = peer.tls || app.public.as_ref().is_some_and(|public| public.https);
     let age = if wanted.remember { format!("; Max-Age={}", LONG.as_secs()) } else { String::new() };
     let mut response = Json(json!({ "name": who.name, "scope": who.scope })).into_response();

@@ -5,6 +5,7 @@ mod any_input;
 mod auth;
 mod control;
 mod desk;
+mod doors;
 mod edges;
 mod events;
 mod guests;

@@ -29,6 +29,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
 
+/// Added to how likely the kernel is to end a process when memory runs out, of at most 1000.
+const OUT_OF_MEMORY_FIRST: &str = "500";
+
+/// When the machine's memory ends, this process and those that it starts go before the host's own services do. A desk works without.
+pub(crate) fn goes_first(pid: u32) {
+    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), OUT_OF_MEMORY_FIRST);
+}
+
 /// What every provider on this machine is given.
 #[derive(Clone)]
 pub struct Context {
@@ -243,4 +251,22 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Makes a stopped desk out of such a stream.
     async fn import(&self, spec: &DeskSpec, from: &Path) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn desks_go_before_the_fleet_when_memory_ends() {
+        let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/systemd/hotdesk.service");
+        let unit = std::fs::read_to_string(unit).unwrap();
+        assert!(unit.lines().any(|line| line == "OOMScoreAdjust=-900"), "{unit}");
+        let mut desk = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        goes_first(desk.id());
+        let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", desk.id()));
+        desk.kill().unwrap();
+        desk.wait().unwrap();
+        assert_eq!(score.unwrap().trim(), OUT_OF_MEMORY_FIRST, "else it has the fleet's, which it inherits");
+    }
 }

@@ -99,6 +99,8 @@ impl Place {
         assert_eq!(pids.len(), 2, "a keeper and a QEMU: {pids:?}");
         let mut sockets = Vec::new();
         for pid in &pids {
+            let goes = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+            assert_eq!(goes.trim(), "500", "it goes before this machine's services when memory ends");
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
             let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
             if rustix::process::geteuid().is_root() {

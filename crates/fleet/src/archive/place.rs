@@ -90,8 +90,9 @@ impl Place {
     }
 
     /// A new key for a desk, and the location that is written down.
-    pub(super) fn new_key(&self, desk: &str) -> (Key, String) {
-        let name = format!("{}{ENDING}", uuid::Uuid::now_v7().simple());
+    pub(super) fn new_key(&self, desk: &str, sealed: bool) -> (Key, String) {
+        let ending = if sealed { super::chunks::ENDING } else { ENDING };
+        let name = format!("{}{ending}", uuid::Uuid::now_v7().simple());
         let location = format!("{}{desk}/{name}", self.root);
         (self.prefix.clone().join(desk).join(name), location)
     }

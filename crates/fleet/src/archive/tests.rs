@@ -19,6 +19,9 @@ use std::task::{Context, Poll};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, ReadBuf};
 
+/// The fleet's.
+const KEY: [u8; 32] = [7; 32];
+
 /// A place for archives, and the folder behind it.
 struct Here {
     archives: Archives,
@@ -30,7 +33,8 @@ impl Here {
     fn directory() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("archives");
-        Self { archives: Archives::open(folder.to_str().unwrap()).unwrap(), folder, _directory: Some(directory) }
+        let archives = Archives::open(folder.to_str().unwrap()).unwrap().sealed(Some(KEY), std::env::temp_dir());
+        Self { archives, folder, _directory: Some(directory) }
     }
 
     /// A prefix of its own in the bucket of the server that all tests of this process share.
@@ -39,6 +43,7 @@ impl Here {
         let server = server();
         let prefix = format!("some/prefix{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let archives = Archives::open_with(&format!("s3://hotdesk/{prefix}"), server.variables.clone()).unwrap();
+        let archives = archives.sealed(Some(KEY), std::env::temp_dir());
         Self { archives, folder: server.directory.join("data/hotdesk").join(prefix), _directory: None }
     }
 
@@ -129,6 +134,8 @@ macro_rules! on_both {
 on_both!(
     what_is_written_comes_back,
     a_damaged_archive_is_refused,
+    nothing_is_passed_on_that_the_fleet_did_not_write,
+    archives_of_older_versions_come_back,
     a_reader_that_fails_leaves_nothing,
     an_upload_that_is_dropped_leaves_nothing,
     a_desk_goes_and_comes_back,
@@ -183,6 +190,66 @@ async fn a_damaged_archive_is_refused(here: Here) {
     // The right archive of another desk.
     let error = read(&here.archives, &ArchiveRef { sha256: "0".repeat(64), ..archive }).await.unwrap_err();
     assert!(error.contains("damaged"), "{error}");
+}
+
+/// What comes of an archive before its reader fails.
+async fn passed_on(archives: &Archives, archive: &ArchiveRef) -> Vec<u8> {
+    let mut data = Vec::new();
+    if let Ok(mut reader) = archives.get(archive).await {
+        reader.read_to_end(&mut data).await.expect_err("a changed archive");
+    }
+    data
+}
+
+async fn nothing_is_passed_on_that_the_fleet_did_not_write(here: Here) {
+    let data = data(10 << 20, 0);
+    let plain = Archives { key: None, ..here.archives.clone() };
+    for (archives, what) in [(&here.archives, "sealed"), (&plain, "of an older version")] {
+        let archive = archives.put("d-1", std::io::Cursor::new(data.clone())).await.unwrap();
+        let path = here
+            .files()
+            .into_iter()
+            .find(|path| archive.location.ends_with(path.file_name().unwrap().to_str().unwrap()))
+            .unwrap();
+        let good = std::fs::read(&path).unwrap();
+        // Somebody who can write to the bucket puts files of his own there, of the same length, before and behind what was there.
+        let evil = zstd::encode_all(&b"evil".repeat(1 << 20)[..], 3).unwrap();
+        let filled = |mut bytes: Vec<u8>| {
+            bytes.resize(good.len(), 0);
+            bytes
+        };
+        let half = good.len() / 2;
+        for bad in [filled(evil.clone()), filled([&good[..half], &evil].concat()), filled([&evil, &good[..half]].concat())] {
+            std::fs::write(&path, bad).unwrap();
+            let passed = passed_on(archives, &archive).await;
+            assert!(data.starts_with(&passed), "{what}: {} bytes were passed on", passed.len());
+        }
+        here.archives.delete(&archive).await.unwrap();
+    }
+    // An archive of the fleet's own in the place of another, with the record of the first.
+    let own = here.archives.put("d-1", std::io::Cursor::new(data.clone())).await.unwrap();
+    let own_path = here.files().remove(0);
+    let other = here.archives.put("d-2", std::io::Cursor::new(vec![1; 10 << 20])).await.unwrap();
+    let other_path = here.files().into_iter().find(|path| *path != own_path).unwrap();
+    std::fs::copy(&other_path, &own_path).unwrap();
+    let swapped = ArchiveRef { location: own.location, ..other };
+    assert_eq!(passed_on(&here.archives, &swapped).await, b"");
+}
+
+async fn archives_of_older_versions_come_back(here: Here) {
+    let older = Archives { key: None, ..here.archives.clone() };
+    for (random, zeros) in [(0, 0), (1000, 5000), (5 << 20, 3 << 20)] {
+        let data = data(random, zeros);
+        let archive = older.put("d-1", std::io::Cursor::new(data.clone())).await.unwrap();
+        assert!(read(&here.archives, &archive).await.unwrap() == data);
+    }
+    // The other way there is nothing to check with.
+    let sealed = here.archives.put("d-1", std::io::Cursor::new(vec![1])).await.unwrap();
+    assert!(read(&older, &sealed).await.unwrap_err().contains("without its key"));
+    // What was sealed is what zstd reads.
+    let path =
+        here.files().into_iter().find(|path| sealed.location.ends_with(path.file_name().unwrap().to_str().unwrap())).unwrap();
+    assert_eq!(zstd::decode_all(&std::fs::read(path).unwrap()[..]).unwrap(), [1]);
 }
 
 /// Gives so many bytes and then an error, or nothing more at all.
@@ -254,7 +321,8 @@ async fn a_desk_goes_and_comes_back(here: Here) {
 
     // Also with other settings, as the location says where it is.
     let other = Archives::open_with(tempfile::tempdir().unwrap().path().to_str().unwrap(), here.archives.place.variables.clone())
-        .unwrap();
+        .unwrap()
+        .sealed(Some(KEY), std::env::temp_dir());
     other.restore(&little, &provider, &desk("d-3").spec).await.unwrap();
     assert_eq!(folders.read("d-3"), b"little");
 }

@@ -1,5 +1,6 @@
 //! Compresses, hashes and uploads, in constant memory.
 
+use super::chunks::{CHUNK, Seals};
 use super::place::Place;
 use super::{Error, Result, failed, fault};
 use crate::keys::hex;
@@ -7,7 +8,7 @@ use crate::store::ArchiveRef;
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};
 use sha2::{Digest, Sha256};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,8 +27,14 @@ const LEVEL: i32 = 3;
 /// What is read at once.
 const PIECE: usize = 256 << 10;
 
-pub(super) async fn put(place: &Arc<Place>, desk: &str, reader: impl AsyncRead + Send + Unpin + 'static) -> Result<ArchiveRef> {
-    let (key, location) = place.new_key(desk);
+pub(super) async fn put(
+    place: &Arc<Place>,
+    seal: Option<&[u8; 32]>,
+    desk: &str,
+    reader: impl AsyncRead + Send + Unpin + 'static,
+) -> Result<ArchiveRef> {
+    let (key, location) = place.new_key(desk, seal.is_some());
+    let seals = seal.map(|seal| Seals::new(seal, super::named(&location)));
     place.make_folder(desk)?;
     let upload = place.store.put_multipart(&key).await.map_err(|e| fault(&location, e))?;
     let mut upload = Upload { upload: Some(upload), place: place.clone(), desk: desk.to_owned() };
@@ -36,7 +43,7 @@ pub(super) async fn put(place: &Arc<Place>, desk: &str, reader: impl AsyncRead +
     let end = CancellationToken::new();
     let reader = Until { reader, end: Box::pin(end.clone().cancelled_owned()) };
     let _end = end.drop_guard();
-    let compress = tokio::task::spawn_blocking(move || compress(SyncIoBridge::new(reader), sender));
+    let compress = tokio::task::spawn_blocking(move || compress(SyncIoBridge::new(reader), sender, seals));
     let mut uploads = JoinSet::<object_store::Result<()>>::new();
     let result = async {
         while let Some(part) = parts.recv().await {
@@ -137,24 +144,28 @@ impl<R: AsyncRead + Unpin> AsyncRead for Until<R> {
 }
 
 /// Returns hash and length of what it sent.
-fn compress(mut reader: impl io::Read, sender: mpsc::Sender<Bytes>) -> io::Result<(String, u64)> {
-    let parts = Parts { part: Vec::with_capacity(PART), sender, hash: Sha256::new(), bytes: 0 };
-    let mut encoder = zstd::Encoder::new(parts, LEVEL)?;
+fn compress(mut reader: impl io::Read, sender: mpsc::Sender<Bytes>, seals: Option<Seals>) -> io::Result<(String, u64)> {
+    let mut parts = Parts { part: Vec::with_capacity(PART), sender, hash: Sha256::new(), bytes: 0 };
+    let Some(mut seals) = seals else {
+        let mut encoder = zstd::Encoder::new(parts, LEVEL)?;
+        encoder.include_checksum(true)?;
+        io::copy(&mut io::BufReader::with_capacity(PIECE, reader), &mut encoder)?;
+        return encoder.finish()?.finish();
+    };
+    let mut encoder = zstd::bulk::Compressor::new(LEVEL)?;
     encoder.include_checksum(true)?;
-    let mut piece = vec![0; PIECE];
+    let mut chunk = Vec::with_capacity(CHUNK);
     loop {
-        match reader.read(&mut piece) {
-            Ok(0) => break,
-            Ok(length) => encoder.write_all(&piece[..length])?,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        chunk.clear();
+        let length = reader.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)?;
+        // The last one is empty: only at the end is it known that nothing follows.
+        let frame = encoder.compress(&chunk)?;
+        parts.write_all(&seals.head(&frame, length == 0)?)?;
+        parts.write_all(&frame)?;
+        if length == 0 {
+            return parts.finish();
         }
     }
-    let mut parts = encoder.finish()?;
-    if !parts.part.is_empty() {
-        parts.send()?;
-    }
-    Ok((hex(&parts.hash.finalize()), parts.bytes))
 }
 
 /// Cuts into parts of one size.
@@ -166,6 +177,13 @@ struct Parts {
 }
 
 impl Parts {
+    fn finish(mut self) -> io::Result<(String, u64)> {
+        if !self.part.is_empty() {
+            self.send()?;
+        }
+        Ok((hex(&self.hash.finalize()), self.bytes))
+    }
+
     fn send(&mut self) -> io::Result<()> {
         let part = Bytes::from(std::mem::replace(&mut self.part, Vec::with_capacity(PART)));
         self.sender.blocking_send(part).map_err(|_| io::Error::other("the upload was given up"))

@@ -18,7 +18,7 @@ impl Engine {
             "" => self.config.data.join("archives").display().to_string(),
             location => location.into(),
         };
-        let archives = Archives::open(&location)?;
+        let archives = Archives::open(&location)?.sealed(self.store.key_for("archives"), self.config.data.clone());
         Ok(self.archives.get_or_init(|| archives))
     }
 

@@ -11,6 +11,7 @@ use hotdesk_api::desk::{Desk, NewDesk, Policy, Resources, ResourcesRequest, Snap
 use hotdesk_api::fleet::{Capabilities, Scope};
 use hotdesk_provider::{DeskSpec, Door, Error as ProviderError, Progress, Provider, SnapshotRef, VolumePlace};
 use rand::RngExt;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(crate) struct Draft {
     pub(crate) screen: Size,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) commands_env: BTreeMap<String, String>,
+    pub(crate) asked: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) network: bool,
     pub(crate) vnc_password: Option<String>,
@@ -70,6 +72,7 @@ impl Draft {
             screen: engine.default_screen(provider, template),
             env: BTreeMap::new(),
             commands_env: BTreeMap::new(),
+            asked: None,
             labels: BTreeMap::new(),
             network: false,
             vnc_password: None,
@@ -98,6 +101,7 @@ impl Draft {
             cost_until_ms: now,
             archive: None,
             commands_env: self.commands_env,
+            asked: self.asked,
             version: 1,
             unknown: None,
             unreadable: false,
@@ -143,10 +147,11 @@ impl Fleet {
         let project = project_of(who, request.project.as_deref())?;
         let engine = &self.engine;
         let scope = format!("key:{}", who.key);
+        let asked = idempotency.map(|_| hash(&request));
         if let Some(key) = idempotency {
             check_idempotency(key)?;
             if let Some(before) = engine.store.remembered(&scope, key).await? {
-                return self.made_before(&before).await;
+                return self.made_before(&before, asked.as_deref()).await;
             }
         }
         let origin = match &request.snapshot {
@@ -187,14 +192,15 @@ impl Fleet {
         if let Some(pool) = engine.pool_for(&request, provider.name(), capabilities.network) {
             let place = engine.admit(wanted.clone(), queue).await?;
             let once = idempotency.map(|key| (scope.clone(), key.to_owned()));
-            let claim = claim(Arc::clone(engine), place, who.clone(), project.clone(), pool.clone(), request.clone(), once);
+            let claimed = Taken { project: project.clone(), pool: pool.clone(), request: request.clone(), asked: asked.clone() };
+            let claim = claim(Arc::clone(engine), place, who.clone(), claimed, once);
             match engine.detached(claim).await? {
                 Claimed::Desk(record) => {
                     telemetry::claim(&pool, true);
                     telemetry::stage(provider.name(), "claim", begun.elapsed());
                     return self.shown_by_id(&record.id);
                 }
-                Claimed::Before(id) => return self.made_before(&id).await,
+                Claimed::Before(id) => return self.made_before(&id, asked.as_deref()).await,
                 Claimed::Empty => engine.pool_missed(&pool),
             }
         }
@@ -216,6 +222,7 @@ impl Fleet {
         draft.name = request.name;
         draft.env = request.env;
         draft.commands_env = request.commands_env;
+        draft.asked.clone_from(&asked);
         draft.labels = request.labels;
         draft.vnc_password = request.vnc_password;
         wanted.cpu_and_memory = Some(draft.resources);
@@ -233,7 +240,7 @@ impl Fleet {
         };
         let before = engine.detached(written).await?;
         match before {
-            Some(before) => self.made_before(&before).await,
+            Some(before) => self.made_before(&before, asked.as_deref()).await,
             None => self.shown_by_id(&id),
         }
     }
@@ -243,18 +250,25 @@ impl Fleet {
         Ok(self.engine.shown(&entry))
     }
 
-    /// The desk that an idempotency key made earlier.
-    async fn made_before(&self, id: &str) -> Result<Desk> {
+    /// The desk that an idempotency key made earlier, if it was asked for in the same words.
+    async fn made_before(&self, id: &str, asked: Option<&str>) -> Result<Desk> {
         if self.engine.view.get(id).is_none() {
             self.engine.refresh(id).await?;
         }
-        match self.shown_by_id(id) {
-            Ok(desk) => Ok(desk),
-            Err(_) => match self.engine.store.desk(id).await? {
-                Some(record) => Ok(self.engine.shown_record(&record)),
-                None => Err(Error::NotFound { what: "desk", id: id.into() }),
+        let (before, desk) = match self.engine.view.get(id) {
+            Some(entry) => (entry.record().asked.clone(), self.engine.shown(&entry)),
+            None => match self.engine.store.desk(id).await? {
+                Some(record) => (record.asked.clone(), self.engine.shown_record(&record)),
+                None => return Err(Error::NotFound { what: "desk", id: id.into() }),
             },
+        };
+        // A desk that an older version made does not say.
+        if before.is_some_and(|before| Some(before.as_str()) != asked) {
+            return Err(Error::Conflict(format!(
+                "this idempotency key made the desk {id} by a request that said something else; use a new key for another request"
+            )));
         }
+        Ok(desk)
     }
 
     /// A snapshot that a desk can start from.
@@ -294,16 +308,17 @@ pub(super) async fn write(
     Ok(None)
 }
 
-/// Takes a ready desk out of its pool, for its new owner, in one transaction.
-async fn claim(
-    engine: Arc<Engine>,
-    place: Place,
-    who: Who,
+/// What a desk is taken out of its pool for.
+struct Taken {
     project: String,
     pool: String,
     request: NewDesk,
-    once: Option<(String, String)>,
-) -> Result<Claimed> {
+    asked: Option<String>,
+}
+
+/// Takes a ready desk out of its pool, for its new owner, in one transaction.
+async fn claim(engine: Arc<Engine>, place: Place, who: Who, taken: Taken, once: Option<(String, String)>) -> Result<Claimed> {
+    let Taken { project, pool, request, asked } = taken;
     let now = engine.clock.now_ms();
     let policy = engine.policy_of(&request);
     let change = |record: &mut Record| {
@@ -313,6 +328,7 @@ async fn claim(
         record.key.clone_from(&who.key);
         record.spec.labels.clone_from(&request.labels);
         record.commands_env.clone_from(&request.commands_env);
+        record.asked.clone_from(&asked);
         record.policy = policy;
         record.created_ms = now;
         record.active_ms = now;
@@ -364,6 +380,12 @@ pub(crate) fn project_of(who: &Who, asked: Option<&str>) -> Result<String> {
         }
         (Scope::Desk { .. }, _) => Err(Error::Denied("this key is for one desk and makes no others".into())),
     }
+}
+
+/// By which a request is known again.
+fn hash(request: &NewDesk) -> String {
+    let words = serde_json::to_vec(&(request, &request.commands_env)).unwrap_or_default();
+    crate::keys::hex(&Sha256::digest(words))
 }
 
 fn check_idempotency(key: &str) -> Result<()> {

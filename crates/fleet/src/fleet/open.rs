@@ -12,7 +12,7 @@ use crate::limits::Admission;
 use crate::limits::machine::Machine;
 use crate::money::Money;
 use crate::reconcile;
-use crate::store::{Audit, Store};
+use crate::store::Store;
 use hotdesk_provider::Provider;
 use std::fs::File;
 use std::path::PathBuf;
@@ -25,9 +25,6 @@ use tokio_util::task::TaskTracker;
 
 /// Events that a slow watcher may lag behind before it misses some.
 const EVENTS_KEPT: usize = 4096;
-/// Audit lines that may wait for the disk.
-const AUDIT_KEPT: usize = 10_000;
-const AUDIT_AT_ONCE: usize = 500;
 /// Steps under way may come to their end for so long when the fleet closes; the rest is finished by the next one.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// The file whose lock makes an orchestrator the only one of its data directory.
@@ -69,7 +66,7 @@ impl Fleet {
         let owner = options.owner.unwrap_or_else(name);
         let money = Money::new(Arc::clone(&store), &config)?;
         money.deliver(&owner)?;
-        let (audit, lines) = mpsc::channel(AUDIT_KEPT);
+        let (audit, lines) = mpsc::channel(crate::audit::KEPT);
         // Read before the records: whatever is written from now on is seen again as an event.
         let newest = store.newest().await?;
         let engine = Arc::new(Engine {
@@ -85,6 +82,7 @@ impl Fleet {
             drivers: crate::driver::Drivers::default(),
             pools: crate::pools::Pools::default(),
             volumes: tokio::sync::Mutex::new(()),
+            counting: tokio::sync::Mutex::new(()),
             volumes_used: crate::volumes::usage::Used::default(),
             events: broadcast::channel(EVENTS_KEPT).0,
             last_event: AtomicI64::new(newest),
@@ -133,7 +131,7 @@ impl Fleet {
         engine.keep("volumes", move || crate::volumes::usage::keep(Arc::clone(&volumes)));
         engine.keep("mark", move || history::keep(Arc::clone(&mark)));
         let lines = Arc::new(tokio::sync::Mutex::new(lines));
-        engine.keep("audit", move || write_audit(Arc::clone(&audit), Arc::clone(&lines)));
+        engine.keep("audit", move || crate::audit::write(Arc::clone(&audit), Arc::clone(&lines)));
         Ok(Self { engine })
     }
 
@@ -217,31 +215,5 @@ pub(crate) fn only_one(config: &Config) -> Result<Option<File>> {
             config.data.display()
         ))),
         Err(std::fs::TryLockError::Error(e)) => Err(failed(e)),
-    }
-}
-
-/// Writes the audit log, many lines at once.
-async fn write_audit(engine: Arc<Engine>, lines: Arc<tokio::sync::Mutex<mpsc::Receiver<Audit>>>) {
-    let mut lines = lines.lock().await;
-    let mut batch = Vec::new();
-    loop {
-        let closing = tokio::select! {
-            n = lines.recv_many(&mut batch, AUDIT_AT_ONCE) => n == 0,
-            () = engine.closing.cancelled() => {
-                while let Ok(line) = lines.try_recv() {
-                    batch.push(line);
-                }
-                true
-            }
-        };
-        if !batch.is_empty() {
-            if let Err(e) = engine.store.audit_all(&batch).await {
-                tracing::error!(error = %e, lines = batch.len(), "the audit log was not written");
-            }
-            batch.clear();
-        }
-        if closing {
-            return;
-        }
     }
 }

@@ -230,7 +230,6 @@ async fn take(
     reason: &str,
 ) -> Result<Snapshot> {
     let provider = engine.providers.choose(Some(&record.provider))?;
-    engine.snapshot_room(&record.project, provider.is_here()).await?;
     let mut snapshot = Snapshot {
         id: random_id("s"),
         name,
@@ -244,7 +243,11 @@ async fn take(
         state: SnapshotState::Creating,
         reason: reason.into(),
     };
-    engine.store.put_snapshot(&snapshot).await?;
+    {
+        let _turn = engine.counting.lock().await;
+        engine.snapshot_room(&record.project, provider.is_here()).await?;
+        engine.store.put_snapshot(&snapshot).await?;
+    }
     let made = tokio::select! {
         made = tokio::time::timeout(SNAPSHOT_LIMIT, provider.snapshot(&record.id, &snapshot.id, memory)) => match made {
             Ok(made) => made.map_err(Error::from),

@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// 2: secrets are sealed ([`super::seal`]).
 pub(super) const FORMAT: i64 = 2;
 
-/// The secrets of a [`DeskSpec`], and of a [`Record`].
+/// The secrets of a [`DeskSpec`], and of a [`Record`]. The hash of a request is one: a short password could be guessed by it.
 const SECRETS: [&str; 3] = ["env", "secret", "vnc_password"];
-const COMMANDS_ENV: &str = "commands_env";
+const OWN_SECRETS: [&str; 2] = ["commands_env", "asked"];
 /// Where they are when they are sealed.
 const SEALED: &str = "sealed";
 /// Secrets of a newer version, between reading and writing a row.
@@ -90,7 +90,7 @@ fn close(seal: &Seal, id: &str, body: &mut Value) -> Result<()> {
     };
     let spec = body.get_mut("spec").and_then(Value::as_object_mut);
     secrets.extend(spec.into_iter().flat_map(|spec| SECRETS.iter().filter_map(|name| spec.remove_entry(*name))));
-    secrets.extend(body.remove_entry(COMMANDS_ENV));
+    secrets.extend(OWN_SECRETS.iter().filter_map(|name| body.remove_entry(*name)));
     let text = serde_json::to_string(&secrets).map_err(failed)?;
     body.insert(SEALED.into(), seal.close(&desk_row(id), &text)?.into());
     Ok(())
@@ -103,7 +103,7 @@ fn open(seal: Option<&Seal>, id: &str, body: &mut Value) -> Result<()> {
     let keyless = || Error::Store("its secrets are sealed, and the store was opened without their key".into());
     let text = seal.ok_or_else(keyless)?.open(&desk_row(id), sealed.as_str().unwrap_or_default())?;
     let mut secrets: Map<String, Value> = serde_json::from_str(&text).map_err(failed)?;
-    body.extend(secrets.remove_entry(COMMANDS_ENV));
+    body.extend(OWN_SECRETS.iter().filter_map(|name| secrets.remove_entry(*name)));
     if let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut) {
         spec.extend(SECRETS.iter().filter_map(|name| secrets.remove_entry(*name)));
     }
@@ -234,6 +234,7 @@ fn unreadable(row: &Row, id: String, version: i64, why: &str) -> Result<Record> 
         cost_until_ms: changed_ms,
         archive: None,
         commands_env: BTreeMap::new(),
+        asked: None,
         version,
         unknown: None,
         unreadable: true,

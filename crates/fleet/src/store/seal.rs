@@ -41,6 +41,11 @@ impl Seal {
         Ok(bytes)
     }
 
+    /// A key for something outside of the store.
+    pub(super) fn key_for(&self, purpose: &str) -> Option<[u8; KEY_BYTES]> {
+        self.derived(&format!("purpose {purpose}")).ok()
+    }
+
     fn key(&self, row: &str) -> Result<LessSafeKey> {
         let key = UnboundKey::new(&CHACHA20_POLY1305, &self.derived(&format!("row {row}"))?);
         key.map(LessSafeKey::new).map_err(|_| Error::Store("no key can be derived".into()))

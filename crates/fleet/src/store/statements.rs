@@ -38,6 +38,10 @@ const PRUNE: [&str; 8] = [
 
 #[async_trait]
 impl<D: Driver> Store for D {
+    fn key_for(&self, purpose: &str) -> Option<[u8; 32]> {
+        self.seal()?.key_for(purpose)
+    }
+
     async fn insert(&self, record: &Record, event: Event) -> Result<()> {
         let mut transaction = self.begin(Durability::Full).await?;
         let result = async {

@@ -44,6 +44,7 @@ pub(crate) fn desk(id: &str) -> Record {
         cost_until_ms: 1_000,
         archive: None,
         commands_env: BTreeMap::new(),
+        asked: None,
         version: 0,
         unknown: None,
         unreadable: false,

@@ -9,6 +9,7 @@ use hotdesk_api::fleet::{Budget, PoolSpec, Volume};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -38,6 +39,8 @@ struct Tables {
 pub struct MemoryStore {
     tables: Mutex<Tables>,
     news: Notify,
+    /// Nothing is answered.
+    away: AtomicBool,
     /// Most milliseconds that a call takes, before and after its effect.
     slow_ms: u64,
     rng: Mutex<StdRng>,
@@ -51,14 +54,25 @@ impl MemoryStore {
     /// Each call takes up to so long before and after its effect, by the chance that the seed gives.
     pub fn slow(slow_ms: u64, seed: u64) -> Arc<Self> {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
-        Arc::new(Self { tables: Mutex::default(), news: Notify::new(), slow_ms, rng })
+        Arc::new(Self { tables: Mutex::default(), news: Notify::new(), away: AtomicBool::new(false), slow_ms, rng })
     }
 
     /// A copy, as a backup has it.
     pub fn copy(&self) -> Arc<Self> {
         let tables = self.tables().clone();
         let rng = Mutex::new(StdRng::seed_from_u64(1));
-        Arc::new(Self { tables: Mutex::new(tables), news: Notify::new(), slow_ms: self.slow_ms, rng })
+        Arc::new(Self {
+            tables: Mutex::new(tables),
+            news: Notify::new(),
+            away: AtomicBool::new(false),
+            slow_ms: self.slow_ms,
+            rng,
+        })
+    }
+
+    /// As a database that can't be reached, or can again.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -67,6 +81,9 @@ impl MemoryStore {
 
     async fn run<T>(&self, effect: impl FnOnce(&mut Tables) -> Result<T>) -> Result<T> {
         self.pause().await;
+        if self.away.load(Ordering::Relaxed) {
+            return Err(Error::Store("the database is away".into()));
+        }
         let (result, told) = {
             let mut tables = self.tables();
             let before = tables.events.len();
@@ -533,6 +550,10 @@ impl Store for MemoryStore {
 
     async fn audit_all(&self, lines: &[Audit]) -> Result<()> {
         self.run(|t| {
+            // As PostgreSQL, which has no zero bytes in texts.
+            if lines.iter().any(|line| line.path.contains('\0')) {
+                return Err(Error::Store("a zero byte".into()));
+            }
             t.audit.extend_from_slice(lines);
             Ok(())
         })
@@ -557,6 +578,6 @@ impl Store for MemoryStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        Ok(())
+        self.run(|_| Ok(())).await
     }
 }

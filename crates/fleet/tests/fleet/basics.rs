@@ -178,6 +178,23 @@ async fn an_idempotency_key_makes_one_desk() {
     let other = member("a");
     assert_ne!(fleet.create(&other, NewDesk::default(), Some("once")).await.unwrap().id, all[0], "each key has its own");
     assert_eq!(fleet.desks(&admin(), Filter::default()).await.unwrap().len(), 2);
+    // The same key with other words is a mistake that must not go unseen, also after the desk is gone.
+    let others = [
+        NewDesk { name: Some("other".into()), ..NewDesk::default() },
+        NewDesk { commands_env: [("A".to_owned(), "1".to_owned())].into(), ..NewDesk::default() },
+    ];
+    settled(&fleet, &all[0]).await;
+    for deleted in [false, true] {
+        if deleted {
+            fleet.delete(&admin(), &all[0]).await.unwrap();
+            settled(&fleet, &all[0]).await;
+        }
+        for other in &others {
+            let refusal = fleet.create(&admin(), other.clone(), Some("once")).await.unwrap_err();
+            assert!(matches!(&refusal, Error::Conflict(words) if words.contains("idempotency")), "{refusal}");
+        }
+        assert_eq!(fleet.create(&admin(), NewDesk::default(), Some("once")).await.unwrap().id, all[0]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

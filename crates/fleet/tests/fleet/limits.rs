@@ -206,6 +206,12 @@ async fn a_project_has_so_many_snapshots_and_no_more() {
     fleet.delete_snapshot(&admin(), &first.id).await.unwrap();
     fleet.snapshot(&admin(), &desk.id, None, false).await.unwrap();
     assert_eq!(world.reality.snapshots().len(), 3);
+    let mut desks = Vec::new();
+    for _ in 0..5 {
+        desks.push(make(&fleet, NewDesk { project: Some("many".into()), ..NewDesk::default() }).await.id);
+    }
+    let saved = futures_util::future::join_all(desks.iter().map(|id| fleet.snapshot(&admin(), id, None, false))).await;
+    assert_eq!(saved.iter().filter(|saved| saved.is_ok()).count(), 2, "many at once are no more: {saved:?}");
     fleet.close().await;
 
     // Each of them takes 1000 bytes here, which is no MiB; a project above its bytes is refused.

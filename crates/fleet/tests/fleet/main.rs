@@ -1,6 +1,7 @@
 //! A whole fleet over a store and a provider in memory: what it promises, in milliseconds, with time that tests turn. And over its
 //! real stores (`sqlite`, `orchestrators`).
 
+mod audit;
 mod basics;
 mod chaos;
 mod history;

@@ -32,14 +32,16 @@ async fn a_claim_is_immediate_and_the_pool_is_filled_again() {
 
     let creates = world.reality.calls(Step::Create);
     let request = NewDesk { name: Some("mine".into()), labels: [("a".to_owned(), "b".to_owned())].into(), ..NewDesk::default() };
-    let desk = fleet.create(&member("p"), request, Some("key")).await.unwrap();
+    let desk = fleet.create(&member("p"), request.clone(), Some("key")).await.unwrap();
     assert_eq!((desk.state, desk.project.as_str(), desk.name.as_deref()), (State::Running, "p", Some("mine")));
     assert_eq!(desk.labels.len(), 1);
     assert_eq!(world.reality.calls(Step::Create), creates, "nothing was made for it");
     let door = fleet.door(&member("p"), "mine").await.unwrap();
     assert_eq!(door.secret, world.reality.thing(&desk.id).unwrap().secret);
-    let again = fleet.create(&member("p"), NewDesk::default(), Some("key")).await.unwrap();
+    let again = fleet.create(&member("p"), request, Some("key")).await.unwrap();
     assert_eq!(again.id, desk.id, "an idempotency key claims once");
+    let other = fleet.create(&member("p"), NewDesk::default(), Some("key")).await;
+    assert!(matches!(other, Err(Error::Conflict(_))), "{other:?}");
 
     tokio::time::sleep(seconds(6)).await;
     let now = pool(&fleet).await;

@@ -100,7 +100,11 @@ async fn a_project_has_so_many_volumes_and_no_more() {
     assert!(matches!(&told, Error::Limit { reason, .. } if reason.contains("2 volumes")), "{told}");
     fleet.create_volume(&member("q"), new("c")).await.expect("others have their own");
     fleet.delete_volume(&p, "a").await.unwrap();
-    fleet.create_volume(&p, new("c")).await.unwrap();
+    // Many at once are no more, and one name is given once.
+    let at_once = (0..20).map(|number| fleet.create_volume(&p, new(["c", "d"][number % 2])));
+    let made = futures_util::future::join_all(at_once).await;
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "{made:?}");
+    assert_eq!(std::fs::read_dir(data.path().join("volumes")).unwrap().count(), 3, "a refused one leaves nothing");
 }
 
 /// A volume has no size of its own: whoever fills the disk through it is stopped, and whoever makes room is not.

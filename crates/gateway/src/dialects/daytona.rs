@@ -86,21 +86,18 @@ impl Dialect for Daytona {
     fn claim(&self, request: &mut Request) -> Option<Claim> {
         let rest = request.uri().path().strip_prefix(ROOT)?;
         let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
-        let named = |rest: &str| {
-            rest.split_once('/').map_or((rest.to_owned(), String::new()), |(id, rest)| (id.to_owned(), rest.to_owned()))
-        };
-        Some(match first {
-            "preview" => Claim::new(Class::Port, Some(&named(rest).0)).right(Right::KeyOrGuest),
-            "toolbox" => {
-                let (id, rest) = named(rest);
-                Claim::new(class(&rest), Some(&id)).right(Right::KeyOrGuest)
+        // Read as the handlers read it, or somebody would be let in for one thing and served another.
+        let words = segments(rest).unwrap_or_default();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Some(match (first, words.as_slice()) {
+            ("preview", _) => {
+                let name = rest.split('/').next().unwrap_or_default();
+                let of_token = access::place(name).map(|(desk, _)| desk);
+                Claim::new(Class::Port, Some(of_token.as_deref().unwrap_or(name))).right(Right::KeyOrGuest)
             }
-            _ => match rest.strip_prefix("toolbox/").filter(|_| first == "api").map(named) {
-                Some((id, rest)) if !rest.is_empty() => {
-                    Claim::new(class(rest.strip_prefix("toolbox/").unwrap_or(&rest)), Some(&id))
-                }
-                _ => Claim::new(Class::Control, None),
-            },
+            ("toolbox", [id, words @ ..]) => Claim::new(class(words), Some(id)).right(Right::KeyOrGuest),
+            ("api", ["toolbox", id, "toolbox", words @ ..]) => Claim::new(class(words), Some(id)),
+            _ => Claim::new(Class::Control, None),
         })
     }
 
@@ -143,11 +140,10 @@ impl Dialect for Daytona {
 }
 
 /// Of a path inside of a sandbox.
-fn class(rest: &str) -> Class {
-    match rest {
-        rest if rest.starts_with("computeruse/screenshot") => Class::Screenshot,
-        rest if rest.starts_with("computeruse/mouse") || rest.starts_with("computeruse/keyboard") => Class::Action,
-        "process/execute" | "process/code-run" => Class::Action,
+fn class(words: &[&str]) -> Class {
+    match words {
+        ["computeruse", what, ..] if what.starts_with("screenshot") => Class::Screenshot,
+        ["computeruse", "mouse" | "keyboard", ..] | ["process", "execute" | "code-run"] => Class::Action,
         _ => Class::Desk,
     }
 }

@@ -47,7 +47,11 @@ fn asked<'a>(method: &Method, path: &'a str) -> (Class, Option<&'a str>) {
         ("health" | "ready" | "metrics", None, _) => (Class::Probe, None),
         ("v1", Some("openapi.json"), None) => (Class::Probe, None),
         ("v1", Some("desks"), Some(id)) if !id.is_empty() => (below_desk(method, rest), Some(id)),
-        ("osworld", Some(id), rest) if !id.is_empty() => (osworld(method, rest.unwrap_or_default()), Some(id)),
+        ("osworld", Some(id), rest) if !id.is_empty() => {
+            let (id, port) = proxy::numbered(id);
+            let class = if port.is_some() { Class::Port } else { osworld(method, rest.unwrap_or_default()) };
+            (class, Some(id))
+        }
         ("vm", Some(id), Some("screenshot")) => (Class::Screenshot, Some(id)),
         ("vm", Some(id), Some("execute")) => (Class::Action, Some(id)),
         ("vm", Some(id), Some("delete")) => (Class::Control, Some(id)),

@@ -3,9 +3,9 @@
 use super::pool::{NoWay, Pool, Sender, Way};
 use super::{Passage, cdp, closed, headers};
 use crate::entrance::PassedOn;
-use crate::metrics;
 use crate::refusal::{Refusal, Result};
 use crate::route::Class;
+use crate::{guest, metrics};
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
@@ -13,6 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, Incoming, SizeHint};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,12 +27,21 @@ const FREE: Duration = Duration::from_millis(50);
 /// Lists of a browser's pages.
 const LARGEST_LIST: usize = 8 << 20;
 
+/// Work on a desk under a caller's right; see [`Passage::works`].
+pub(super) type Work = AbortOnDropHandle<String>;
+
 pub(super) async fn run(passage: Passage, request: Request) -> Result<Response> {
     let started = Instant::now();
-    let work = passage.works("request", LONG);
+    let mut work = passage.works("request", LONG);
     let way = passage.way();
     let request = passage.outgoing(request)?;
-    let (answer, sender) = send(&passage, &way, request).await?;
+    let (answer, sender) = tokio::select! {
+        sent = send(&passage, &way, request) => sent?,
+        reason = &mut work => {
+            let reason = reason.unwrap_or_default();
+            return Err(Refusal::denied(format!("{reason}, and the desk has not answered yet; what was asked may have been done")));
+        }
+    };
     finish(passage, answer, Some((way, sender)), work, started).await
 }
 
@@ -56,16 +66,15 @@ impl Passage {
         Ok(request)
     }
 
-    /// Says that the desk is busy, from `after` on, until the handle is dropped.
-    pub(super) fn works(&self, why: &'static str, after: Duration) -> AbortOnDropHandle<()> {
-        let (fleet, who, desk) = (self.app.fleet.clone(), self.caller.who.clone(), self.desk.clone());
+    /// Says that the desk is busy, from `after` on, until the handle is dropped. Ends, with the reason, when the right is over by which
+    /// the caller was let in.
+    pub(super) fn works(&self, why: &'static str, after: Duration) -> Work {
+        let (app, caller, desk) = (self.app.clone(), self.caller.clone(), self.desk.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(after).await;
             // It may have been named by its name.
-            if let Ok(desk) = fleet.desk(&who, &desk).await {
-                let _busy = fleet.busy(&desk.id, why);
-                std::future::pending::<()>().await;
-            }
+            let _busy = app.fleet.desk(&caller.who, &desk).await.ok().map(|desk| app.fleet.busy(&desk.id, why));
+            guest::right_ends(&app, &caller).await
         }))
     }
 
@@ -141,7 +150,7 @@ pub(super) async fn finish(
     passage: Passage,
     answer: hyper::Response<Incoming>,
     connection: Option<(Way, Sender)>,
-    work: AbortOnDropHandle<()>,
+    work: Work,
     started: Instant,
 ) -> Result<Response> {
     // A desk's own server knows the token that it was sent. Whoever refuses it is another one, at an address that was given away while
@@ -157,7 +166,7 @@ pub(super) async fn finish(
         class: passage.caller.class,
         status: parts.status,
         started,
-        _work: work,
+        work: Some(work),
     };
     body.settle();
     let mut answer = Response::new(Body::empty());
@@ -185,7 +194,8 @@ struct Passing {
     class: Class,
     status: StatusCode,
     started: Instant,
-    _work: AbortOnDropHandle<()>,
+    /// None when it is over.
+    work: Option<Work>,
 }
 
 impl Passing {
@@ -206,9 +216,17 @@ impl Drop for Passing {
 
 impl HttpBody for Passing {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = axum::BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        // An answer may last as long as a tunnel.
+        if let Some(work) = &mut self.work
+            && let Poll::Ready(reason) = Pin::new(work).poll(cx)
+        {
+            (self.work, self.back) = (None, None);
+            let over = io::Error::new(io::ErrorKind::ConnectionReset, reason.unwrap_or_default());
+            return Poll::Ready(Some(Err(over.into())));
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             // An end without a known length.
@@ -220,7 +238,7 @@ impl HttpBody for Passing {
             Some(Ok(_)) => self.settle(),
             Some(Err(_)) => self.back = None,
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {

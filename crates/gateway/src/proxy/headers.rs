@@ -19,7 +19,7 @@ const FORWARDED: [&str; 6] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-real-ip"];
 
 /// Removes what belongs to one hop, also what `Connection` names.
-pub(super) fn strip_hop(headers: &mut HeaderMap) {
+fn strip_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

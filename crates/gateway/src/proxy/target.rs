@@ -38,7 +38,7 @@ impl Target {
             let rest = path.strip_prefix("/osworld/").ok_or_else(nowhere)?;
             let (desk, rest) = rest.split_once('/').unwrap_or((rest, ""));
             let (desk, port) = numbered(desk);
-            (desk, port.filter(|port| *port != OSWORLD_PORT), format!("/{rest}"))
+            (desk, port, format!("/{rest}"))
         };
         let port = port.map(|port| match port.parse::<u16>() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
@@ -58,9 +58,12 @@ impl Target {
 }
 
 /// OSWorld's client writes `http://{vm_ip}:{port}/…`, whatever its `vm_ip` is: with a path there, the port ends up behind the desk.
-fn numbered(desk: &str) -> (&str, Option<&str>) {
+/// The port of OSWorld's own server is that of the desk's.
+pub(crate) fn numbered(desk: &str) -> (&str, Option<&str>) {
     match desk.rsplit_once(':') {
-        Some((desk, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => (desk, Some(port)),
+        Some((desk, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => {
+            (desk, Some(port).filter(|port| *port != OSWORLD_PORT))
+        }
         _ => (desk, None),
     }
 }

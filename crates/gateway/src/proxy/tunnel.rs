@@ -4,8 +4,8 @@ use super::exchange::finish;
 use super::pool::connect;
 use super::{Passage, headers};
 use crate::entrance::PassedOn;
+use crate::metrics;
 use crate::refusal::{Refusal, Result};
-use crate::{guest, metrics};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,7 +27,7 @@ const BUFFER: usize = 64 << 10;
 pub(super) async fn open(passage: Passage, mut request: Request, protocol: &str) -> Result<Response> {
     let started = Instant::now();
     let why = if is_view(&passage.target.path) { "live view" } else { "request" };
-    let work = passage.works(why, Duration::ZERO);
+    let mut work = passage.works(why, Duration::ZERO);
     let client = hyper::upgrade::on(&mut request);
     let mut request = passage.outgoing(request)?;
     ask_upgrade(request.headers_mut(), protocol)?;
@@ -45,20 +45,20 @@ pub(super) async fn open(passage: Passage, mut request: Request, protocol: &str)
     let desk = hyper::upgrade::on(&mut answer);
     let mut given = std::mem::take(answer.headers_mut());
     let agreed = given.get(header::UPGRADE).and_then(|p| p.to_str().ok()).unwrap_or(protocol).to_owned();
-    headers::strip_hop(&mut given);
+    headers::from_desk(&mut given, &passage);
     ask_upgrade(&mut given, &agreed)?;
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     *response.headers_mut() = given;
     response.extensions_mut().insert(PassedOn);
 
-    let (app, caller) = (passage.app.clone(), passage.caller.clone());
+    let app = passage.app.clone();
     let tunnel = async move {
-        let (_work, _open, _sender) = (work, metrics::Open::tunnel(), sender);
+        let (_open, _sender) = (metrics::Open::tunnel(), sender);
         let (Ok(client), Ok(desk)) = tokio::join!(client, desk) else { return };
         let reason = tokio::select! {
             ended = join(TokioIo::new(client), TokioIo::new(desk)) => ended.map_or_else(|e| e.to_string(), |()| "both sides are done".into()),
             _ = app.closing.cancelled() => "the gateway ends".to_owned(),
-            reason = guest::right_ends(&app, &caller) => reason,
+            reason = &mut work => reason.unwrap_or_default(),
         };
         tracing::debug!(reason, seconds = started.elapsed().as_secs(), "a tunnel ended");
     };

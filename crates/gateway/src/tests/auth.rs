@@ -3,7 +3,7 @@
 use super::*;
 
 /// Every operation: method, path, its body if it takes JSON, and whether it needs a key.
-fn operations(desk: &str, snapshot: &str) -> Vec<(Method, String, bool, bool)> {
+pub(super) fn operations(desk: &str, snapshot: &str) -> Vec<(Method, String, bool, bool)> {
     let document = serde_json::to_value(crate::openapi::document()).unwrap();
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -92,6 +92,8 @@ async fn the_same_wish_gives_the_same_desk() {
     assert_ne!(first.id, other.id);
     assert_eq!(ask("").await.status(), 400);
     assert_eq!(ask(&"x".repeat(256)).await.status(), 400);
+    let other = world.ask(Method::POST, "/v1/desks", &world.admin).header("idempotency-key", "w1").json(&json!({"name": "x"}));
+    assert_eq!(problem(other.send().await.unwrap()).await.status, 409, "the same key, another wish");
     world.end().await;
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Played {
     pub(super) connections: AtomicUsize,
     /// Connections that are open.
     pub(super) open: AtomicUsize,
+    /// Requests that came, but for those by which the fleet looks after its desks.
+    pub(super) asked: AtomicUsize,
     /// Requests to `/v1/count` and `/v1/break`.
     pub(super) count: AtomicUsize,
     /// Requests to `/v1/slow` and `/v1/stream` that are under way.
@@ -138,6 +140,9 @@ fn routes(state: Arc<Played>) -> Router {
 }
 
 async fn guard(State(played): State<Arc<Played>>, request: Request, next: Next) -> Response {
+    if request.uri().path() != "/v1/activity" {
+        played.asked.fetch_add(1, Ordering::SeqCst);
+    }
     let given = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     if given != Some(&format!("Bearer {}", played.secret)) {
         return (StatusCode::UNAUTHORIZED, "the desk's secret is missing").into_response();

@@ -79,6 +79,31 @@ async fn limits_hold_per_key_and_lock_nobody_out() {
 }
 
 #[tokio::test]
+async fn a_client_behind_a_proxy_is_limited_and_written_down_as_itself() {
+    let rates = Rates { failures: Rate { per_second: 1, burst: 3 }, ..Rates::default() };
+    let proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+    let world = World::with(Config { rates, proxies, open_metrics: true, ..Config::default() }).await;
+    let ask = async |path: &str, client: &str| {
+        let request = world.client.get(format!("{}{path}", world.url)).header("x-forwarded-for", client);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        seen.push(ask("/v1/fleet", "6.6.6.6, 192.0.2.1").await);
+    }
+    assert!(seen.contains(&429), "{seen:?}");
+    assert_eq!(ask("/v1/fleet", "192.0.2.2").await, 401, "another client is not locked out");
+    assert_eq!(ask("/metrics", "192.0.2.3").await, 401, "a client elsewhere is no program of this machine");
+    assert_eq!(world.client.get(format!("{}/metrics", world.url)).send().await.unwrap().status(), 200);
+    until("the client's address is in the audit log", async || {
+        let list: Value = world.get("/v1/audit?limit=100").await.json().await.unwrap();
+        list["lines"].as_array().unwrap().iter().any(|line| line["from"] == "192.0.2.1")
+    })
+    .await;
+    world.end().await;
+}
+
+#[tokio::test]
 async fn pages_of_other_sites_get_nothing() {
     let world = World::with(Config { origins: vec!["https://board.example".into()], ..Config::default() }).await;
     let get = |path: &str| world.client.get(format!("{}{path}", world.url));

@@ -24,12 +24,19 @@ async fn program_on(port: u16) -> Option<u16> {
     let hold =
         async |upgrade: WebSocketUpgrade| upgrade.on_upgrade(async |mut socket| while let Some(Ok(_)) = socket.next().await {});
     let seen = async |request: Request| format!("the program saw {}", request.uri()).into_response();
-    let app = Router::new().route("/socket", any(hold)).fallback(seen);
+    let stream = async || {
+        let parts = futures_util::stream::unfold((), async |()| {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Some((Ok::<_, std::io::Error>("part\n"), ()))
+        });
+        axum::body::Body::from_stream(parts)
+    };
+    let app = Router::new().route("/socket", any(hold)).route("/stream", any(stream)).fallback(seen);
     tokio::spawn(async move { axum::serve(listener, app).await });
     Some(port)
 }
 
-fn sandbox_id(desk: &Desk) -> String {
+pub(super) fn sandbox_id(desk: &Desk) -> String {
     format!("i{}", desk.id.trim_start_matches("d-"))
 }
 
@@ -279,6 +286,26 @@ async fn a_page_of_a_port_loads_what_belongs_to_it() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn cookies_are_for_tls_where_there_is_tls() {
+    for (public, secure) in [(None, false), (Some("https://desks.example".to_owned()), true)] {
+        let world = World::with(Config { public_url: public, ..Config::default() }).await;
+        let port = program().await;
+        let (_, made) = daytona(&world, json!({})).await;
+        let id = made["id"].as_str().unwrap();
+        let link: Value = world.get(&format!("/daytona/api/sandbox/{id}/ports/{port}/preview-url")).await.json().await.unwrap();
+        let token = link["token"].as_str().unwrap();
+        let opened = stranger(&world, &format!("/daytona/preview/{id}/{port}/?DAYTONA_SANDBOX_AUTH_KEY={token}"));
+        let signed_in = world.client.post(format!("{}/v1/session", world.url)).json(&json!({"key": world.admin}));
+        for request in [opened, signed_in] {
+            let response = request.send().await.unwrap();
+            let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+            assert!(cookie.contains("; HttpOnly; SameSite=") && cookie.contains("; Secure") == secure, "{cookie}");
+        }
+        world.end().await;
+    }
+}
+
 /// A WebSocket of somebody without a key.
 async fn socket(
     world: &World,
@@ -312,6 +339,9 @@ async fn tunnels_of_guests_end_with_their_right() {
         ("a sandbox that is public no more", socket(&world, &by(&id), &[]).await),
         ("a sandbox that is one no more", socket(&world, "/socket", &place).await),
     ];
+    // An answer without an end is a tunnel, too.
+    let path = format!("/daytona/preview/{}/{port}/stream", signed(2).await["token"].as_str().unwrap());
+    let mut stream = stranger(&world, &path).send().await.unwrap();
     let token = taken["token"].as_str().unwrap();
     let expired =
         world.post(&format!("/daytona/api/sandbox/{id}/ports/{port}/signed-preview-url/{token}/expire"), json!({})).await;
@@ -323,5 +353,7 @@ async fn tunnels_of_guests_end_with_their_right() {
         let end = tokio::time::timeout(PATIENCE, socket.next()).await;
         assert!(end.unwrap_or_else(|_| panic!("{what} keeps its tunnel")).is_none_or(|message| message.is_err()), "{what}");
     }
+    let end = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(PATIENCE, end).await.expect("an answer outlives the link");
     world.end().await;
 }

@@ -227,6 +227,24 @@ async fn a_tunnel_ends_when_its_key_is_revoked() {
 }
 
 #[tokio::test]
+async fn an_answer_ends_when_its_key_is_revoked() {
+    let world = World::new().await;
+    let (desk, fake) = world.desk().await;
+    let made = world.key("viewer", Scope::Desk { desk: desk.id.clone() }, 0).await;
+    let ask = |path: &str| world.ask(Method::GET, &format!("/v1/desks/{}/{path}", desk.id), &made.secret);
+    let mut begun = ask("stream").send().await.unwrap();
+    assert_eq!(begun.chunk().await.unwrap().unwrap(), "part 0\n");
+    let waiting = tokio::spawn(ask("slow").send());
+    until("both are under way", async || fake.state.waiting.load(Ordering::SeqCst) == 2).await;
+    assert_eq!(world.delete(&format!("/v1/keys/{}", made.key.id)).await.status(), 204);
+    let end = tokio::time::timeout(PATIENCE, begun.chunk()).await.expect("the answer ends");
+    assert!(end.is_err(), "and is not taken for whole: {end:?}");
+    assert_eq!(problem(waiting.await.unwrap().unwrap()).await.status, 403);
+    until("the desk is told", async || fake.state.waiting.load(Ordering::SeqCst) == 0).await;
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_long_request_makes_a_desk_busy() {
     let world = World::new().await;
     let (desk, fake) = world.desk().await;

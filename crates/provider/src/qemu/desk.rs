@@ -369,6 +369,7 @@ impl Inner {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
         }
         let mut child = command.spawn().map_err(failed)?;
+        child.id().into_iter().for_each(crate::goes_first);
         // Whoever lives longer, it is reaped.
         tokio::spawn(async move {
             let _ = child.wait().await;

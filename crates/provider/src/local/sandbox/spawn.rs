@@ -24,9 +24,6 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
 
-/// Added to how likely the kernel is to end a process when memory runs out, of at most 1000.
-const OUT_OF_MEMORY_FIRST: &str = "500";
-
 /// Makes the sandbox, starts the desk, tells so, and stays until the desk ended.
 pub(super) fn run(plan: &Plan) -> ExitCode {
     match start(plan) {
@@ -112,8 +109,7 @@ fn note(
     pipe: OwnedFd,
 ) -> Outcome<(Running, keeper::Keeper)> {
     let init = Process::of(pid).step(|| "find the first process of the sandbox".into())?;
-    // When the machine's memory ends, a desk goes before the host's own services do. A desk works without.
-    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), OUT_OF_MEMORY_FIRST);
+    crate::goes_first(pid.cast_unsigned());
     let own = Process::of(std::process::id().cast_signed()).step(|| "find the helper itself".into())?;
     let running = Running { init, keeper: own, loop_device };
     let _ = std::fs::remove_file(desk.ended_file());
