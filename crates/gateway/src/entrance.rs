@@ -92,7 +92,7 @@ pub(crate) fn service(app: App) -> Answer {
 }
 
 /// Credentials and route; the rest is done within the request's span.
-pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
+async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
     let session = session::take(request.headers_mut());
@@ -189,6 +189,39 @@ async fn admitted(
     app.audit.note(&audit::Done { route: &route, caller: caller.as_ref(), method: &method, path: &path, status, peer });
     tracing::debug!(status = status.as_u16(), us = start.elapsed().as_micros() as u64, "answered");
     response
+}
+
+/// A request of our own for a caller who was let in already: a dialect that is built on our API asks this way. Nobody is admitted,
+/// limited or measured twice; what is done is in the audit log.
+pub(crate) async fn within(app: &App, router: Router, caller: &Caller, mut request: Request) -> Response {
+    let route = dialects::by_address(&mut request);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let caller = Caller { class: route.class, place: Place::Header, session: None, ..caller.clone() };
+    let span = tracing::info_span!(
+        "within",
+        otel.name = route.class.name(),
+        %method,
+        path = %credentials::redacted(&path),
+        http.response.status_code = field::Empty,
+    );
+    let work = async {
+        let mut response = match admission::fits(&route, request.uri()) {
+            Err(refusal) => refusal.into_response(),
+            Ok(()) => {
+                request.extensions_mut().insert(caller.peer);
+                request.extensions_mut().insert(caller.clone());
+                guarded(route.dialect.answer(app.clone(), router, request)).await
+            }
+        };
+        if response.extensions().get::<PassedOn>().is_none() {
+            response = refusal::from_text(&method, &path, response).await;
+        }
+        let (status, peer) = (response.status(), caller.peer);
+        Span::current().record("http.response.status_code", status.as_u16());
+        app.audit.note(&audit::Done { route: &route, caller: Some(&caller), method: &method, path: &path, status, peer });
+        response
+    };
+    work.instrument(span).await
 }
 
 /// A panic ends its request, not the connection.

@@ -36,7 +36,6 @@ mod credentials;
 mod entrance;
 mod guest;
 mod limits;
-mod lines;
 mod metrics;
 mod origin;
 mod page;
@@ -60,6 +59,8 @@ pub use dialects::daytona::Images;
 pub use dialects::e2b::{Settings as E2bSettings, e2b_key};
 pub use error::{Error, Result};
 pub use listen::Address;
+
+pub(crate) use hotdesk_desk_client::lines;
 
 use app::App;
 use connection::Connections;

@@ -19,6 +19,7 @@ mod sessions;
 mod tiny;
 mod tls;
 mod traces;
+mod within;
 
 use crate::{Config, Gateway};
 use desk::FakeDesk;
