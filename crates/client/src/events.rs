@@ -3,14 +3,12 @@
 use crate::error::reason;
 use crate::transport::Client;
 use crate::{Error, Result};
-use bytes::{Buf, BytesMut};
 use hotdesk_api::desk::Event;
+use hotdesk_desk_client::Parser;
 use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
 use reqwest::{Method, Response};
 use std::time::Duration;
 
-/// An event is a few sentences; a line that never ends is none.
-const LONGEST_LINE: usize = 1 << 20;
 /// Between two tries after a connection broke without a single event.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -25,7 +23,7 @@ pub struct Events {
 
 struct Connection {
     answer: Response,
-    lines: Lines,
+    parser: Parser,
 }
 
 impl Events {
@@ -46,7 +44,7 @@ impl Events {
         if let Some(after) = self.after {
             call = call.query("after", after).header(HeaderName::from_static("last-event-id"), HeaderValue::from(after));
         }
-        self.connection = Some(Connection { answer: call.send().await?, lines: Lines::default() });
+        self.connection = Some(Connection { answer: call.send().await?, parser: Parser::default() });
         Ok(())
     }
 
@@ -78,77 +76,14 @@ impl Events {
 impl Connection {
     async fn next(&mut self) -> Result<Option<String>> {
         loop {
-            if let Some(data) = self.lines.next()? {
+            let endless = |_| Error::Strange("an event does not end".into());
+            if let Some(data) = self.parser.next_event().map_err(endless)? {
                 return Ok(Some(data));
             }
             match self.answer.chunk().await.map_err(|e| Error::Broken(reason(&e)))? {
-                Some(piece) => self.lines.buffer.extend_from_slice(&piece),
+                Some(piece) => self.parser.push(&piece),
                 None => return Ok(None),
             }
         }
-    }
-}
-
-/// The lines of `text/event-stream`; only `data` matters to us.
-#[derive(Default)]
-struct Lines {
-    buffer: BytesMut,
-    data: Option<String>,
-}
-
-impl Lines {
-    /// The data of the next event that is there as a whole.
-    fn next(&mut self) -> Result<Option<String>> {
-        while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-            let line = self.buffer.split_to(end);
-            self.buffer.advance(1);
-            let line = line.strip_suffix(b"\r").unwrap_or(&line);
-            if line.is_empty() {
-                if let Some(data) = self.data.take() {
-                    return Ok(Some(data));
-                }
-            } else if let Some(value) = line.strip_prefix(b"data:") {
-                let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value)).into_owned();
-                match &mut self.data {
-                    Some(data) => {
-                        data.push('\n');
-                        data.push_str(&value);
-                    }
-                    None => self.data = Some(value),
-                }
-            }
-        }
-        match self.buffer.len() > LONGEST_LINE {
-            true => Err(Error::Strange("an event has a line that does not end".into())),
-            false => Ok(None),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Lines;
-
-    #[test]
-    fn events_are_cut_anywhere() {
-        let text = "id: 1\ndata: a\ndata: b\n\n: ping\n\nevent: x\r\ndata:c\r\n\r\ndata: unfinished";
-        for size in 1..text.len() {
-            let mut lines = Lines::default();
-            let mut found = Vec::new();
-            for piece in text.as_bytes().chunks(size) {
-                lines.buffer.extend_from_slice(piece);
-                while let Some(data) = lines.next().unwrap() {
-                    found.push(data);
-                }
-            }
-            assert_eq!(found, ["a\nb", "c"], "in pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn a_line_without_an_end_is_refused() {
-        let mut lines = Lines::default();
-        lines.buffer.resize(super::LONGEST_LINE + 1, b'x');
-        assert!(lines.next().is_err());
     }
 }

@@ -388,18 +388,10 @@ async fn refused(answer: Response) -> Error {
     let header = |name| answer.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::to_owned);
     let retry_after = header(reqwest::header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let body = limited(answer).await;
-    let problem = serde_json::from_slice::<Problem>(&body).unwrap_or_else(|_| {
-        // Not ours: a proxy between, or another server.
-        let text = String::from_utf8_lossy(&body).trim().chars().take(300).collect::<String>();
-        let title = format!("the answer was {status}");
-        Problem {
-            code: if status == StatusCode::NOT_FOUND { "not_found".into() } else { "foreign".into() },
-            status: status.as_u16(),
-            detail: if text.is_empty() { title.clone() } else { format!("{title}: {text}") },
-            title,
-            hint: Some("is this the address of a hotdesk fleet?".into()),
-            retry: status.is_server_error(),
-        }
+    // Not ours: a proxy between, or another server.
+    let problem = hotdesk_desk_client::problem(status, &body).unwrap_or_else(|| Problem {
+        hint: Some("is this the address of a hotdesk fleet?".into()),
+        ..hotdesk_desk_client::foreign(status, &body)
     });
     Error::Refused(Box::new(Refusal { problem, retry_after }))
 }

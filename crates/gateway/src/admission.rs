@@ -66,9 +66,7 @@ async fn by_key(
     session: Option<session::Id>,
     request: &Parts,
 ) -> Result<Option<Caller>> {
-    if !route.class.is_passed_on() && has_nul(&request.uri) {
-        return Err(Refusal::invalid("the address holds a zero byte"));
-    }
+    fits(route, &request.uri)?;
     let for_all = route.right == Right::Open;
     let open = for_all || (route.right == Right::Machine && app.config.open_metrics && peer.is_local());
     let Some((secret, place)) = key.filter(|_| !for_all) else {
@@ -99,7 +97,10 @@ async fn by_key(
 }
 
 /// PostgreSQL has no zero bytes in texts, and nothing that we name has one.
-fn has_nul(uri: &Uri) -> bool {
+pub(crate) fn fits(route: &Route, uri: &Uri) -> Result<()> {
     let address = uri.path_and_query().map_or("", |p| p.as_str());
-    address.contains("%00")
+    match !route.class.is_passed_on() && address.contains("%00") {
+        true => Err(Refusal::invalid("the address holds a zero byte")),
+        false => Ok(()),
+    }
 }

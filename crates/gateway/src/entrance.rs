@@ -95,7 +95,7 @@ pub(crate) fn service(app: App) -> Answer {
 }
 
 /// Credentials and route; the rest is done within the request's span.
-pub(crate) async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
+async fn answer(app: App, router: Router, peer: Peer, mut request: Request) -> Response {
     let start = Instant::now();
     normalise(&mut request);
     let session = session::take(request.headers_mut());
@@ -215,6 +215,44 @@ fn begin(app: &App, route: &Route, caller: Option<&Caller>, request: &Parts) -> 
     let Some(caller) = caller else { return Ok(None) };
     Span::current().record("key", caller.who.key.as_str());
     app.audit.begin(route, caller, request)
+}
+
+/// A request of our own for a caller who was let in already: a dialect that is built on our API asks this way. Nobody is admitted,
+/// limited or measured twice; what is done is in the audit log.
+pub(crate) async fn within(app: &App, router: Router, caller: &Caller, mut request: Request) -> Response {
+    let route = dialects::by_address(&mut request);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let caller = Caller { class: route.class, place: Place::Header, session: None, ..caller.clone() };
+    let span = tracing::info_span!(
+        "within",
+        otel.name = route.class.name(),
+        %method,
+        path = %credentials::redacted(&path),
+        key = field::Empty,
+        http.response.status_code = field::Empty,
+    );
+    let work = async {
+        let (mut parts, body) = request.into_parts();
+        let begun = admission::fits(&route, &parts.uri).and_then(|()| begin(app, &route, Some(&caller), &parts));
+        let (mut response, due) = match begun {
+            Err(refusal) => (refusal.into_response(), None),
+            Ok(due) => {
+                parts.extensions.insert(caller.peer);
+                parts.extensions.insert(caller);
+                (guarded(route.dialect.answer(app.clone(), router, Request::from_parts(parts, body))).await, due)
+            }
+        };
+        if response.extensions().get::<PassedOn>().is_none() {
+            response = refusal::from_text(&method, &path, response).await;
+        }
+        let status = response.status();
+        Span::current().record("http.response.status_code", status.as_u16());
+        if let Some(due) = due {
+            due.answered(status);
+        }
+        response
+    };
+    work.instrument(span).await
 }
 
 /// A panic ends its request, not the connection.

@@ -37,7 +37,6 @@ mod entrance;
 mod forwarded;
 mod guest;
 mod limits;
-mod lines;
 mod metrics;
 mod origin;
 mod page;
@@ -61,6 +60,8 @@ pub use dialects::daytona::Images;
 pub use dialects::e2b::{Settings as E2bSettings, e2b_key};
 pub use error::{Error, Result};
 pub use listen::Address;
+
+pub(crate) use hotdesk_desk_client::lines;
 
 use app::App;
 use connection::Connections;

@@ -13,6 +13,7 @@
 //! HEAD without a body) on a kept connection that turned out to be dead.
 
 mod cdp;
+mod client;
 mod exchange;
 mod headers;
 mod pool;
@@ -20,6 +21,7 @@ mod routes;
 mod target;
 mod tunnel;
 
+pub(crate) use client::{Proxied, desk};
 pub(crate) use pool::Pool;
 pub(crate) use routes::router;
 

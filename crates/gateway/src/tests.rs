@@ -20,6 +20,7 @@ mod sessions;
 mod tiny;
 mod tls;
 mod traces;
+mod within;
 
 use crate::{Config, Gateway};
 use desk::FakeDesk;

@@ -4,13 +4,13 @@ use crate::app::App;
 use crate::body::{Input, InputOrDefault};
 use crate::credentials::Place;
 use crate::entrance::Caller;
-use crate::proxy::{Target, pass};
+use crate::proxy::{self, Target, pass};
 use crate::refusal::{Refusal, Result};
 use crate::v1::{arrived, refuse_failed, to_its_end};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::Problem;
 use hotdesk_api::calls::{VmCreated, VmDeleted, VmExecute, VmExecuted};
@@ -78,16 +78,14 @@ async fn execute(
     Path(id): Path<String>,
     Input(wanted): Input<VmExecute>,
 ) -> Result<Response> {
-    let mut request = Request::new(Body::from(serde_json::to_vec(&wanted).map_err(Refusal::internal)?));
-    *request.method_mut() = Method::POST;
-    request.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    let answer = pass(&app, &caller, &id, Target::desk("/execute"), request).await;
+    let desk = proxy::desk(&app, &caller, &id).at_most(LARGEST_OUTPUT);
+    let wanted = serde_json::to_vec(&wanted).map_err(Refusal::internal)?;
+    let answer = desk.ask(Method::POST, "/execute", wanted.into()).await.map_err(Refusal::internal)?;
     if answer.extensions().get::<crate::entrance::PassedOn>().is_none() {
         return Ok(answer);
     }
     let status = answer.status();
-    let answer = app.buffers.read(&caller.who.key, answer.into_body(), LARGEST_OUTPUT).await;
-    let answer = answer.map_err(|e| {
+    let answer = desk.read(answer).await.map_err(|e| {
         Refusal::bad_gateway(format!("the desk's answer can't be read: {e}"))
             .hint("the command ran; look at the desk before you send it again")
     })?;

@@ -21,7 +21,7 @@ mod token;
 pub use credential::credential;
 pub use fault::{Fault, Kind};
 pub(crate) use fault::{gone_is_good, gone_is_none};
-pub(crate) use http::escaped;
+pub(crate) use hotdesk_desk_client::encoded as escaped;
 pub use http::{Api, Call, Reply, Vendor};
 pub use pace::Pace;
 pub use patience::{Patience, Tries};

@@ -7,12 +7,9 @@ pub(crate) use web::{is_loopback, tls_config};
 
 use crate::{Error, Result};
 use hotdesk_api::activity::Activity;
-use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
+pub use hotdesk_desk_client::Health;
+use hotdesk_desk_client::{Client, Connect, Direct, headers};
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -25,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-/// Answers about a desk are small.
-const LARGEST_ANSWER: usize = 1 << 20;
+/// A desk tells in milliseconds how it is.
+const ANSWER: Duration = Duration::from_secs(5);
 /// A desk's own name of its socket, beside the one by which it is reached.
 pub(crate) const OWN_NAME: &str = "server.sock";
 /// How long a desk that is being saved is waited for. It takes a fraction of a second, and more with gigabytes of memory.
@@ -35,12 +32,6 @@ const SAVING: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(4);
 /// The same for a desk behind a vendor's edge, which counts requests and takes longer anyway.
 const FAR_LOOK: Duration = Duration::from_millis(250);
-/// Where the desk's server takes its token from when `Authorization` is read by somebody on the way.
-const TOKEN: HeaderName = HeaderName::from_static("x-hotdesk-token");
-/// Who asked is told to desks of ours; an edge takes these for its own.
-const FORWARDED: [&str; 6] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-real-ip"];
-
 /// Where a running desk's server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -66,14 +57,6 @@ impl std::fmt::Debug for Door {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
     }
-}
-
-/// The short form of `/health`, which needs no secret.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Health {
-    pub ready: bool,
-    pub stage: String,
 }
 
 impl Door {
@@ -108,30 +91,12 @@ impl Door {
 
     /// Puts on a request to the desk's own server what opens it, and takes off what would not get through.
     pub fn dress(&self, headers: &mut HeaderMap) {
-        let hide = |headers: &mut HeaderMap, name: HeaderName, text: &str| {
-            if let Ok(mut value) = HeaderValue::from_str(text) {
-                value.set_sensitive(true);
-                headers.insert(name, value);
+        match &self.address {
+            Address::Web(web) => {
+                let edge = web.headers.iter().map(|(name, Hidden(value))| (name.as_str(), value.as_str()));
+                headers::open_behind_edge(headers, &web.authority(), &self.secret, edge);
             }
-        };
-        let Address::Web(web) = &self.address else {
-            headers.insert(HOST, HeaderValue::from_static("desk"));
-            hide(headers, AUTHORIZATION, &format!("Bearer {}", self.secret));
-            return;
-        };
-        for name in FORWARDED {
-            headers.remove(name);
-        }
-        // Edges take it for a key to themselves.
-        headers.remove(AUTHORIZATION);
-        if let Ok(host) = HeaderValue::try_from(web.authority()) {
-            headers.insert(HOST, host);
-        }
-        hide(headers, TOKEN, &self.secret);
-        for (name, Hidden(value)) in &web.headers {
-            if let Ok(name) = HeaderName::try_from(name.as_str()) {
-                hide(headers, name, value);
-            }
+            Address::Unix { .. } | Address::Tcp { .. } => headers::open(headers, Some(&self.secret)),
         }
     }
 
@@ -142,44 +107,41 @@ impl Door {
     }
 
     pub async fn health(&self) -> Result<Health> {
-        self.get("/health").await
+        self.asked("/health", self.desk().health().await)
     }
 
     /// Signs of work.
     pub async fn activity(&self) -> Result<Activity> {
-        self.get("/v1/activity").await
+        self.asked("/v1/activity", self.desk().activity().await)
     }
 
     /// Whether the desk there takes this secret; none if there is no desk to tell.
     pub async fn opens(&self) -> Option<bool> {
-        match self.ask("/v1/activity").await.ok()?.0 {
-            StatusCode::OK => Some(true),
-            StatusCode::UNAUTHORIZED => Some(false),
-            _ => None,
+        match self.desk().activity().await {
+            Ok(_) => Some(true),
+            Err(error) => (error.status() == Some(StatusCode::UNAUTHORIZED)).then_some(false),
         }
     }
 
-    /// One small answer as JSON, whatever its status.
-    async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let (_, body) = self.ask(path).await?;
-        serde_json::from_slice(&body).map_err(|e| Error::Failed(format!("the desk did not answer {path}: {e}")))
+    /// The desk, asked with a connection for each request.
+    fn desk(&self) -> Client<Direct<&Self>> {
+        self.client().within(ANSWER)
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes)> {
-        let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the desk did not answer {path}: {e}"));
-        let ask = async {
-            let stream = self.address.connect().await.map_err(|e| failed(&e))?;
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
-            let _connection = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(connection));
-            let mut request = Request::get(path).body(Empty::<Bytes>::new()).map_err(|e| failed(&e))?;
-            self.dress(request.headers_mut());
-            let answer = sender.send_request(request).await.map_err(|e| failed(&e))?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.map_err(|e| failed(&e))?.to_bytes();
-            Ok((status, body))
-        };
-        tokio::time::timeout(Duration::from_secs(5), ask).await.map_err(|_| failed(&"no answer in 5 s"))?
+    fn asked<T>(&self, path: &str, answer: hotdesk_desk_client::Result<T>) -> Result<T> {
+        answer.map_err(|e| Error::Failed(format!("the desk did not answer {path}: {e}")))
+    }
+}
+
+impl Connect for Door {
+    type Stream = Stream;
+
+    async fn connect(&self) -> io::Result<Stream> {
+        self.address.connect().await
+    }
+
+    fn open(&self, headers: &mut HeaderMap) {
+        self.dress(headers);
     }
 }
 
@@ -283,21 +245,18 @@ mod tests {
     #[test]
     fn requests_are_dressed_for_their_way() {
         let door = |address| Door { address, secret: "s".into() };
-        let mut headers = HeaderMap::new();
-        headers.insert("x-forwarded-host", HeaderValue::from_static("h"));
-        let mut near = headers.clone();
+        let dressed = |door: &Door| {
+            let mut headers = HeaderMap::new();
+            door.dress(&mut headers);
+            headers
+        };
         let local = door(Address::Tcp { addr: ([127, 0, 0, 1], 1).into() });
-        local.dress(&mut near);
-        assert_eq!((&near[HOST], &near[AUTHORIZATION], near.len()), (&"desk".parse().unwrap(), &"Bearer s".parse().unwrap(), 3));
+        assert_eq!(dressed(&local)["authorization"], "Bearer s");
         let web = Web::of("https://5000-a.example", None, [("X-Edge".into(), "e".into())]).unwrap();
         let far = door(Address::Web(web));
-        far.dress(&mut headers);
-        assert_eq!(
-            (&headers[HOST], &headers[TOKEN], &headers["x-edge"]),
-            (&"5000-a.example".parse().unwrap(), &"s".parse().unwrap(), &"e".parse().unwrap())
-        );
-        assert_eq!(headers.len(), 3, "{headers:?}");
-        assert!(headers["x-edge"].is_sensitive());
+        let headers = dressed(&far);
+        assert_eq!((&headers["host"], &headers["x-edge"]), (&"5000-a.example".parse().unwrap(), &"e".parse().unwrap()));
+        assert_eq!((&headers["x-hotdesk-token"], headers.len()), (&"s".parse().unwrap(), 3));
         assert!(far.is_stranger(StatusCode::TEMPORARY_REDIRECT) && !local.is_stranger(StatusCode::BAD_GATEWAY));
     }
 

@@ -1,6 +1,7 @@
 //! `scrot`: a picture of the screen into a file.
 
 use super::{Done, complain, desk};
+use hotdesk_desk_client::http::Method;
 
 pub(super) fn scrot(words: &[String]) -> Done {
     let mut pointer = false;
@@ -17,13 +18,13 @@ pub(super) fn scrot(words: &[String]) -> Done {
     }
     let Some(file) = file.filter(|file| file.to_ascii_lowercase().ends_with(".png")) else { return Done::Unknown };
     let path = format!("/v1/screenshot?format=png&cursor={}", if pointer { "true" } else { "none" });
-    match desk::ask("GET", &path, None) {
+    match desk::ask(async |desk| desk.bytes(Method::GET, &path, Default::default()).await) {
         None => Done::Unknown,
-        Some(Err(refused)) => {
-            complain(&format!("scrot: {}", refused.detail));
+        Some(Err(error)) => {
+            complain(&format!("scrot: {}", desk::reason(&error)));
             Done::Code(2)
         }
-        Some(Ok(picture)) => match std::fs::write(&file, picture) {
+        Some(Ok(picture)) => match std::fs::write(&file, picture.bytes) {
             Ok(()) => Done::Code(0),
             Err(e) => {
                 complain(&format!("scrot: Saving to file {file} failed: {e}"));

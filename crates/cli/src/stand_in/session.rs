@@ -3,7 +3,8 @@
 use super::desk;
 use super::{Done, complain};
 use hotdesk_desk::place::{numbers, xauthority};
-use serde_json::{Value, json};
+use hotdesk_desk_client::http::Method;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,13 +24,13 @@ pub(super) fn xvfb(words: &[String]) -> Done {
     let after = |name: &str, skip: usize| words.iter().position(|word| word == name).and_then(|at| words.get(at + skip));
     if let Some((width, height)) = after("-screen", 2).and_then(|size| size_of(size)) {
         let size = json!({ "width": width, "height": height });
-        match desk::json::<Value>("PUT", "/v1/screen/size", Some(&size)) {
+        match desk::ask(async |desk| desk.tell(Method::PUT, "/v1/screen/size", &size).await) {
             None => return Done::Unknown,
-            Some(Err(refused)) => complain(&format!("Xvfb: the screen stays as it is: {}", refused.detail)),
+            Some(Err(error)) => complain(&format!("Xvfb: the screen stays as it is: {}", desk::reason(&error))),
             // On a new screen the pointer is in the middle.
-            Some(Ok(_)) => {
-                let middle = json!({ "x": width / 2, "y": height / 2 });
-                let _ = desk::json::<Value>("POST", "/v1/input", Some(&json!({ "actions": [{ "do": "move", "to": middle }] })));
+            Some(Ok(())) => {
+                let middle = json!({ "actions": [{ "do": "move", "to": { "x": width / 2, "y": height / 2 } }] });
+                let _ = desk::ask(async |desk| desk.tell(Method::POST, "/v1/input", &middle).await);
             }
         }
     }

@@ -9,8 +9,10 @@ use super::{Done, complain, desk, say};
 use hotdesk_api::action::Action;
 use hotdesk_api::screen::ScreenInfo;
 use hotdesk_api::window::{Window, WindowList};
+use hotdesk_desk_client::http::Method;
 use read::{Field, Search, Step};
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::time::Duration;
 
 pub(super) fn run(words: &[String]) -> Done {
@@ -41,9 +43,9 @@ enum Stop {
     Failed(String),
 }
 
-impl From<desk::Refused> for Stop {
-    fn from(refused: desk::Refused) -> Self {
-        Self::Failed(format!("xdotool: {}", refused.detail))
+impl From<hotdesk_desk_client::Error> for Stop {
+    fn from(error: hotdesk_desk_client::Error) -> Self {
+        Self::Failed(format!("xdotool: {}", desk::reason(&error)))
     }
 }
 
@@ -100,8 +102,8 @@ impl Chain {
             Step::Geometry { window, shell } => self.each(window, |window| geometry(window, shell)),
             Step::Change(window, change) => {
                 for id in self.windows(window)? {
-                    desk::json::<Value>("POST", &format!("/v1/windows/{id}/{change}"), Some(&json!({})))
-                        .ok_or(Stop::Unknown)??;
+                    let path = format!("/v1/windows/{id}/{change}");
+                    desk::ask(async |desk| desk.tell(Method::POST, &path, &json!({})).await).ok_or(Stop::Unknown)??;
                 }
                 Ok(())
             }
@@ -147,8 +149,7 @@ impl Chain {
 
     fn each(&self, named: Option<u32>, tell: impl Fn(&Window)) -> Result<(), Stop> {
         for id in self.windows(named)? {
-            let window: Window = desk::json("GET", &format!("/v1/windows/{id}"), None).ok_or(Stop::Unknown)??;
-            tell(&window);
+            tell(&get(&format!("/v1/windows/{id}"))?);
         }
         Ok(())
     }
@@ -181,23 +182,25 @@ fn act(action: Action) -> Result<(), Stop> {
     };
     let keys = matches!(action, Action::Key { .. } | Action::KeyDown { .. } | Action::KeyUp { .. });
     let batch = json!({ "actions": [action] });
-    match desk::json::<Value>("POST", "/v1/input", Some(&batch)).ok_or(Stop::Unknown)? {
-        Ok(_) => Ok(()),
-        Err(refused) if keys && refused.status == 400 => {
-            complain(&format!("(symbol) No such key name. Ignoring it: {}", refused.detail));
+    match desk::ask(async |desk| desk.tell(Method::POST, "/v1/input", &batch).await).ok_or(Stop::Unknown)? {
+        Err(error) if keys && error.status().is_some_and(|status| status == 400) => {
+            complain(&format!("(symbol) No such key name. Ignoring it: {error}"));
             Ok(())
         }
-        Err(refused) => Err(refused.into()),
+        done => Ok(done?),
     }
 }
 
 fn screen() -> Result<ScreenInfo, Stop> {
-    Ok(desk::json("GET", "/v1/screen", None).ok_or(Stop::Unknown)??)
+    get("/v1/screen")
 }
 
 fn windows() -> Result<Vec<Window>, Stop> {
-    let list: WindowList = desk::json("GET", "/v1/windows", None).ok_or(Stop::Unknown)??;
-    Ok(list.windows)
+    get("/v1/windows").map(|list: WindowList| list.windows)
+}
+
+fn get<T: DeserializeOwned>(path: &str) -> Result<T, Stop> {
+    Ok(desk::ask(async |desk| desk.get(path).await).ok_or(Stop::Unknown)??)
 }
 
 /// The window that shows at a place; the newest, where several could.

@@ -40,12 +40,13 @@ impl Dialect for Computer {
 pub(crate) use view::View;
 
 use crate::dialects::native::{Ask, Native};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hotdesk_api::action::{Batch, Performed, PictureShape, Point, Rect, Wish};
 use hotdesk_api::screen::{PictureFormat, ScreenInfo, SettledRequest};
 use hotdesk_api::{Action, Problem};
+use hotdesk_desk_client::headers::ENTRANCE;
 use std::time::Duration;
 
 /// How long nothing may have changed before a picture is taken: longer than a browser needs between two steps of a layout.
@@ -121,7 +122,7 @@ impl Eyes<'_> {
         };
         let ask = Ask::post(&["v1", "desks", self.desk, "input"]).json(&batch).waiting(LONGEST_BATCH);
         let ask = ask.header(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let ask = ask.header(HeaderName::from_static("x-hotdesk-entrance"), HeaderValue::from_static("computer"));
+        let ask = ask.header(ENTRANCE, HeaderValue::from_static("computer"));
         let done: Performed = self.native.value(ask).await?;
         let mut notes = Vec::new();
         if done.settled == Some(false) {

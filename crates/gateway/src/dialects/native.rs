@@ -13,7 +13,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hotdesk_api::Problem;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use hotdesk_desk_client::address::address;
+use hotdesk_desk_client::{body, foreign};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -23,8 +24,6 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(60);
 /// The largest answer that is read: the tree of a large document, a picture of a large screen.
 pub const LARGEST_ANSWER: usize = 64 << 20;
-/// What stays as it is in an address.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Somebody who answers the native API.
 pub trait Api: Send + Sync + 'static {
@@ -94,11 +93,7 @@ impl Ask {
     }
 
     fn uri(&self) -> Result<Uri, Problem> {
-        let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
-        let path: Vec<_> = self.path.iter().map(|part| encoded(part)).collect();
-        let query: Vec<_> = self.query.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
-        let mark = if query.is_empty() { "" } else { "?" };
-        format!("/{}{mark}{}", path.join("/"), query.join("&"))
+        address(&self.path, &self.query)
             .parse()
             .map_err(|_| problem(400, "invalid", "the address can't be written: a name in it is too long"))
     }
@@ -133,10 +128,8 @@ impl Native {
         if answer.status.is_success() {
             return Ok(answer);
         }
-        Err(serde_json::from_slice(&answer.body).unwrap_or_else(|_| {
-            let text: String = String::from_utf8_lossy(&answer.body).chars().take(300).collect();
-            problem(answer.status.as_u16(), "foreign", format!("the answer was {}: {text}", answer.status))
-        }))
+        let told = hotdesk_desk_client::problem(answer.status, &answer.body);
+        Err(told.unwrap_or_else(|| foreign(answer.status, &answer.body)))
     }
 
     pub(crate) async fn value<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, Problem> {
@@ -145,7 +138,7 @@ impl Native {
     }
 }
 
-/// The API of this process, as one caller may use it: with its key, under its limits, noted in the audit log.
+/// The API of this process, as a caller who was let in may use it; noted in the audit log.
 pub(crate) struct Inside {
     pub(crate) app: App,
     pub(crate) router: Router,
@@ -158,9 +151,9 @@ impl Api for Inside {
             let limit = ask.limit;
             let request = self.request(ask)?;
             let work = async {
-                let response = entrance::answer(self.app.clone(), self.router.clone(), self.caller.peer, request).await;
+                let response = entrance::within(&self.app, self.router.clone(), &self.caller, request).await;
                 let (parts, body) = response.into_parts();
-                let body = self.app.buffers.read(&self.caller.who.key, body, LARGEST_ANSWER).await;
+                let body = body::read(body, LARGEST_ANSWER, self.app.buffers.share(&self.caller.who.key)).await;
                 let body = body.map_err(|e| problem(502, "bad_gateway", format!("the answer can't be read: {e}")))?;
                 Ok(Answer { status: parts.status, headers: parts.headers, body: body.bytes.clone() })
             };
@@ -182,10 +175,6 @@ impl Inside {
         *request.uri_mut() = ask.uri()?;
         *request.method_mut() = ask.method;
         request.headers_mut().extend(ask.headers);
-        let key = HeaderValue::try_from(format!("Bearer {}", self.caller.secret.reveal()));
-        let mut key = key.map_err(|_| problem(401, "unauthorized", "the key holds characters that no key has"))?;
-        key.set_sensitive(true);
-        request.headers_mut().insert(header::AUTHORIZATION, key);
         if let Some(host) = self.caller.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()) {
             request.headers_mut().insert(header::HOST, host);
         }

@@ -3,6 +3,7 @@
 use super::Passage;
 use crate::{dialects, session};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use hotdesk_desk_client::headers::FORWARDED;
 
 /// About one connection, not about the message.
 const HOP: [HeaderName; 7] = [
@@ -15,8 +16,6 @@ const HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 const HOP_NAMES: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
-const FORWARDED: [&str; 6] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-real-ip"];
 
 /// Removes what belongs to one hop, also what `Connection` names.
 fn strip_hop(headers: &mut HeaderMap) {

@@ -1,9 +1,8 @@
 //! Connections to desks, kept for the next request.
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use hotdesk_desk_client::{Error, enter_port, handshake};
 use hotdesk_provider::{Address, Door};
-use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
@@ -27,8 +26,6 @@ const EACH: usize = 256;
 const TURN: Duration = Duration::from_secs(30);
 /// A Unix socket answers at once or not at all; a container's network nearly so.
 const CONNECT: Duration = Duration::from_secs(5);
-/// What a desk says about a port that it can't reach.
-const PROBLEM_BYTES: usize = 64 << 10;
 
 pub(super) type Sender = http1::SendRequest<Body>;
 
@@ -126,45 +123,14 @@ async fn new(door: &Door, way: &Way, place: Option<OwnedSemaphorePermit>) -> Res
     let late = || io::Error::new(io::ErrorKind::TimedOut, "no connection in 5 s");
     let connect = async {
         let stream = door.address.connect().await.map_err(NoWay::Desk)?;
-        let Some(port) = way.port else { return handshake(TokioIo::new(stream), place).await };
-        let mut sender = handshake(TokioIo::new(stream), None).await?;
-        let upgraded = enter_port(&mut sender, door, port).await?;
-        handshake(upgraded, place).await
+        let Some(port) = way.port else { return handshake(TokioIo::new(stream), place).await.map_err(failed) };
+        let port = enter_port(stream, port, |headers| door.dress(headers)).await.map_err(|error| match error {
+            Error::Refused(refusal) => NoWay::Port(refusal.to_string()),
+            other => NoWay::Desk(io::Error::other(other)),
+        })?;
+        handshake(port, place).await.map_err(failed)
     };
     tokio::time::timeout(CONNECT, connect).await.unwrap_or_else(|_| Err(NoWay::Desk(late())))
-}
-
-async fn handshake<S>(stream: S, place: Option<OwnedSemaphorePermit>) -> Result<Sender, NoWay>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, connection) = http1::handshake(stream).await.map_err(failed)?;
-    tokio::spawn(async move {
-        // Ends when either side has enough; whoever has a request on it is told.
-        if let Err(e) = connection.with_upgrades().await {
-            tracing::trace!(error = %e, "a connection to a desk ended");
-        }
-        drop(place);
-    });
-    Ok(sender)
-}
-
-/// From the desk's server on to a port of its loopback.
-async fn enter_port(sender: &mut Sender, door: &Door, port: u16) -> Result<hyper::upgrade::Upgraded, NoWay> {
-    let mut request = Request::get(format!("/v1/ports/{port}"))
-        .header(header::CONNECTION, "upgrade")
-        .header(header::UPGRADE, "tcp")
-        .body(Body::empty())
-        .map_err(|e| NoWay::Desk(io::Error::other(e)))?;
-    door.dress(request.headers_mut());
-    let answer = sender.send_request(request).await.map_err(failed)?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), PROBLEM_BYTES).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-        let detail = serde_json::from_slice::<hotdesk_api::Problem>(&body).map(|problem| problem.detail);
-        return Err(NoWay::Port(detail.unwrap_or_else(|_| format!("the desk answered {status}"))));
-    }
-    hyper::upgrade::on(answer).await.map_err(failed)
 }
 
 fn failed(error: hyper::Error) -> NoWay {

@@ -4,12 +4,11 @@ use super::wait::{DeskAnswer, Wait, settled, to_its_end};
 use crate::app::App;
 use crate::body::{Input, InputOrDefault, Params};
 use crate::entrance::Caller;
-use crate::proxy::{Target, pass};
+use crate::proxy;
 use crate::refusal::{Refusal, Result};
 use axum::Json;
-use axum::body::Body;
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode};
 use hotdesk_api::Problem;
 use hotdesk_api::calls::{ExtendDesk, ForkDesk, NewSnapshot};
 use hotdesk_api::desk::{self, Desk, NewDesk, Snapshot};
@@ -150,13 +149,10 @@ async fn snapshot(
 
 /// A desk that records a trace notes the snapshot as a step. One that does not, or does not run, has no use for it.
 async fn note_in_trace(app: &App, caller: &Caller, desk: &str, snapshot: &str) {
-    let Ok(body) = serde_json::to_vec(&NoteSnapshot { id: snapshot.to_owned() }) else { return };
-    let mut request = Request::new(Body::from(body));
-    *request.method_mut() = Method::POST;
-    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let noted = pass(app, caller, desk, Target::desk("/v1/trace/snapshot"), request);
-    if tokio::time::timeout(NOTE_LIMIT, noted).await.is_err() {
-        tracing::debug!(desk, snapshot, "the desk did not note the snapshot in time");
+    let note = NoteSnapshot { id: snapshot.to_owned() };
+    let noted = proxy::desk(app, caller, desk).within(NOTE_LIMIT).tell(Method::POST, "/v1/trace/snapshot", &note).await;
+    if let Err(error) = noted {
+        tracing::debug!(desk, snapshot, %error, "the desk did not note the snapshot");
     }
 }
 

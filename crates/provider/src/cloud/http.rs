@@ -2,6 +2,7 @@
 
 use super::{Fault, Kind, Pace, Patience};
 use crate::{Error, Result};
+use hotdesk_desk_client::encoded;
 use http_body_util::BodyExt;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -19,10 +20,6 @@ const ANSWER: Duration = Duration::from_secs(90);
 const LARGEST_ANSWER: usize = 16 << 20;
 /// A vendor's error may be a whole web page; people read its beginning.
 const LONGEST_MESSAGE: usize = 400;
-
-/// All but what RFC 3986 calls unreserved.
-const UNESCAPED: &percent_encoding::AsciiSet =
-    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// What differs from vendor to vendor.
 #[derive(Debug, Clone, Copy)]
@@ -232,7 +229,7 @@ impl Api {
     fn address(&self, call: &Call) -> String {
         let mut address = format!("{}{}", call.base.as_deref().unwrap_or(&self.base), call.path);
         for (at, (name, value)) in call.query.iter().enumerate() {
-            let _ = write!(address, "{}{name}={}", if at == 0 { '?' } else { '&' }, escaped(value));
+            let _ = write!(address, "{}{name}={}", if at == 0 { '?' } else { '&' }, encoded(value));
         }
         address
     }
@@ -243,11 +240,6 @@ impl Api {
         let text = format!("{name} at {} can't be reached: {}", self.base, chain_without_url(error));
         Fault { unsent: error.is_connect(), ..Fault::new(name, Kind::Fault, text) }
     }
-}
-
-/// As a part of a path or a query.
-pub(crate) fn escaped(text: &str) -> percent_encoding::PercentEncode<'_> {
-    percent_encoding::utf8_percent_encode(text, UNESCAPED)
 }
 
 /// What the body of a refusal says, in the forms that vendors have.

@@ -16,6 +16,7 @@ use axum::response::{Html, IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt, future};
 use hotdesk_api::Problem;
 use hotdesk_api::activity::Activity;
+use hotdesk_desk_client::headers;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -108,7 +109,9 @@ impl Front {
             }
             Some((vm, Kind::Desk)) => {
                 // What listens on the guest's loopback is reached through the desk inside.
-                if let Ok(guest) = enter_port(&vm, port, self.0.secret.as_deref()).await {
+                let Ok(inside) = vm.connect(PORT).await else { return };
+                let secret = self.0.secret.as_deref();
+                if let Ok(guest) = hotdesk_desk_client::enter_port(inside, port, |headers| headers::open(headers, secret)).await {
                     let _ = tokio::io::copy_bidirectional(&mut stream, &mut TokioIo::new(guest)).await;
                 }
             }
@@ -326,11 +329,10 @@ pub(super) async fn pass(vm: &Vm, port: u16, mut request: Request) -> Response {
         Ok(stream) => stream,
         Err(e) => return lost(&e),
     };
-    let (mut sender, connection) = match hyper::client::conn::http1::handshake(TokioIo::new(stream)).await {
-        Ok(made) => made,
+    let mut sender = match hotdesk_desk_client::handshake(TokioIo::new(stream), ()).await {
+        Ok(sender) => sender,
         Err(e) => return lost(&e),
     };
-    tokio::spawn(connection.with_upgrades());
     let client = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let mut answer = match sender.send_request(request).await {
         Ok(answer) => answer,
@@ -347,23 +349,4 @@ pub(super) async fn pass(vm: &Vm, port: u16, mut request: Request) -> Response {
     // A hop's own: how the body comes is decided anew.
     answer.headers_mut().remove(header::TRANSFER_ENCODING);
     answer.map(Body::new)
-}
-
-/// A port of the guest's loopback, through the desk inside.
-async fn enter_port(vm: &Vm, port: u16, secret: Option<&str>) -> io::Result<hyper::upgrade::Upgraded> {
-    let stream = vm.connect(PORT).await.map_err(io::Error::other)?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    tokio::spawn(connection.with_upgrades());
-    let mut request = Request::get(format!("/v1/ports/{port}"))
-        .header(header::HOST, "desk")
-        .header(header::CONNECTION, "upgrade")
-        .header(header::UPGRADE, "tcp");
-    if let Some(secret) = secret {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {secret}"));
-    }
-    let answer = sender.send_request(request.body(Body::empty()).map_err(io::Error::other)?).await.map_err(io::Error::other)?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(io::Error::other(format!("the desk inside answered {}", answer.status())));
-    }
-    hyper::upgrade::on(answer).await.map_err(io::Error::other)
 }

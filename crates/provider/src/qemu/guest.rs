@@ -6,19 +6,17 @@
 use super::console::Sign;
 use super::vm::Vm;
 use crate::{Error, Result};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hotdesk_desk_client::{Client, Connect, Direct, headers};
+use http::HeaderMap;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
+use std::io;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Where a guest's server listens.
 pub(crate) const PORT: u16 = 5000;
-/// Answers that are read here are small.
-const LARGEST_ANSWER: usize = 1 << 20;
 /// How long a guest may take to answer a question. One that is emulated on a busy machine takes a while.
 const ANSWER: Duration = Duration::from_secs(10);
 /// A connection to a guest whose server does not listen yet may hang; it is given up soon, for the next attempt.
@@ -90,15 +88,10 @@ pub(crate) async fn wait_settled(vm: &Vm, board: &Board, secret: Option<&str>, l
 async fn settle(vm: &Vm, board: &Board, secret: Option<&str>) -> Result<Kind> {
     let mut signs = vm.sign();
     let kind = loop {
-        let answer = ask(vm, Method::GET, "/health", secret, None, FIRST_ANSWER).await;
-        match answer {
-            Ok((_, body)) => match serde_json::from_slice::<Value>(&body) {
-                Ok(health) if health["ready"] == true => return Ok(Kind::Desk),
-                Ok(health) if health["ready"] == false => {
-                    note(board, "session", format!("the desk inside is at `{}`", health["stage"].as_str().unwrap_or_default()));
-                }
-                _ => break Kind::Other,
-            },
+        match desk(vm, secret, FIRST_ANSWER).health().await {
+            Ok(health) if health.ready => return Ok(Kind::Desk),
+            Ok(health) => note(board, "session", format!("the desk inside is at `{}`", health.stage)),
+            Err(hotdesk_desk_client::Error::Strange(_)) => break Kind::Other,
             Err(_) => note_sign(board, *signs.borrow_and_update()),
         }
         tokio::select! {
@@ -144,19 +137,14 @@ async fn wait_still(vm: &Vm) -> Result<()> {
 
 /// Gives a copy of a desk its own token and variables.
 pub(crate) async fn thaw(vm: &Vm, old: &str, thaw: &hotdesk_api::freeze::Thaw) -> Result<()> {
-    let body = serde_json::to_value(thaw).map_err(|e| Error::Failed(e.to_string()))?;
-    match ask(vm, Method::POST, "/v1/thaw", Some(old), Some(&body), ANSWER).await? {
-        (status, _) if status.is_success() => Ok(()),
-        (status, body) => {
-            Err(Error::Failed(format!("the desk inside refused its new token: {status} {}", String::from_utf8_lossy(&body))))
-        }
-    }
+    let thawed = desk(vm, Some(old), ANSWER).thaw(thaw).await;
+    thawed.map_err(|e| Error::Failed(format!("the desk inside refused its new token: {e}")))
 }
 
 /// Has the guest write to its disk what is only in its memory yet. One that does not answer is saved as after a loss of power.
 pub(crate) async fn sync(vm: &Vm, secret: Option<&str>) {
     let body = json!({ "command": ["sync"], "shell": false });
-    if let Err(e) = ask(vm, Method::POST, "/execute", secret, Some(&body), ANSWER).await {
+    if let Err(e) = desk(vm, secret, ANSWER).execute::<IgnoredAny>(&body).await {
         tracing::warn!(error = %e, "the guest did not write its files before it was saved");
     }
 }
@@ -166,38 +154,27 @@ pub(crate) async fn sync(vm: &Vm, secret: Option<&str>) {
 pub(crate) async fn set_clock(vm: &Vm) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let body = json!({ "command": format!("echo password | sudo -S date -s @{now}"), "shell": true });
-    let _ = ask(vm, Method::POST, "/execute", None, Some(&body), ANSWER).await;
+    let _ = desk(vm, None, ANSWER).execute::<IgnoredAny>(&body).await;
 }
 
-/// One question to the guest's server.
-async fn ask(
-    vm: &Vm,
-    method: Method,
-    path: &str,
-    secret: Option<&str>,
-    body: Option<&Value>,
-    limit: Duration,
-) -> Result<(StatusCode, Bytes)> {
-    let failed = |e: &dyn std::fmt::Display| Error::Failed(format!("the guest did not answer {path}: {e}"));
-    let asked = async {
-        let stream = vm.connect(PORT).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| failed(&e))?;
-        let connection = tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("host", "desk").header("connection", "close");
-        if let Some(secret) = secret {
-            request = request.header("authorization", format!("Bearer {secret}"));
-        }
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
-        }
-        let body = body.map(ToString::to_string).unwrap_or_default();
-        let request = request.body(Full::new(Bytes::from(body))).map_err(|e| failed(&e))?;
-        let answer = sender.send_request(request).await.map_err(|e| failed(&e))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await.map_err(|e| failed(&e))?.to_bytes();
-        connection.abort();
-        Ok((status, body))
-    };
-    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(failed(&format!("nothing in {} s", limit.as_secs()))))
+/// The guest's server, and what opens it.
+struct Server<'a> {
+    vm: &'a Vm,
+    secret: Option<&'a str>,
+}
+
+impl Connect for Server<'_> {
+    type Stream = super::wire::Stream;
+
+    async fn connect(&self) -> io::Result<Self::Stream> {
+        self.vm.connect(PORT).await.map_err(io::Error::other)
+    }
+
+    fn open(&self, headers: &mut HeaderMap) {
+        headers::open(headers, self.secret);
+    }
+}
+
+fn desk<'a>(vm: &'a Vm, secret: Option<&'a str>, limit: Duration) -> Client<Direct<Server<'a>>> {
+    Client::new(Direct(Server { vm, secret })).within(limit)
 }

@@ -2,25 +2,19 @@
 
 use super::Call;
 use super::reply::{Failure, Reply};
-use crate::buffers::{Buffered, Unread};
-use crate::entrance::PassedOn;
-use crate::proxy::{Target, pass};
+use crate::buffers::Share;
+use crate::proxy::{self, Proxied};
+use crate::refusal::Refusal;
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
-use hotdesk_api::Problem;
+pub(crate) use hotdesk_desk_client::encoded;
+use hotdesk_desk_client::{Client, Error, Whole};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 /// An answer of the desk that is read as a whole: output of programs is the largest.
 const LARGEST_ANSWER: usize = 256 << 20;
-/// Of one that is a refusal.
-const LARGEST_PROBLEM: usize = 64 << 10;
-
-/// By which the desk's traces tell where an action came in.
-const ENTRANCE: HeaderName = HeaderName::from_static("x-hotdesk-entrance");
 
 /// A desk, for one request of a client.
 #[derive(Clone)]
@@ -37,7 +31,7 @@ impl Desk {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Reply<T> {
-        self.json(Method::GET, path, &Value::Null).await
+        self.json(Method::GET, path, &()).await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Reply<T> {
@@ -45,60 +39,42 @@ impl Desk {
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Reply<()> {
-        self.json::<Value>(Method::DELETE, path, &Value::Null).await.map(drop)
+        self.client().tell(Method::DELETE, path, &()).await.map_err(|e| self.failure(e))
     }
 
     /// A call whose body and answer are JSON; `null` is no body, and no answer is `null`.
     pub(crate) async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Reply<T> {
-        let body = serde_json::to_vec(body).map_err(crate::refusal::Refusal::internal)?;
-        let body = if body == b"null" { Body::empty() } else { Body::from(body) };
-        let answer = self.bytes(method, path, body).await?;
-        let text: &[u8] = if answer.bytes.is_empty() { b"null" } else { &answer.bytes };
-        serde_json::from_slice(text)
-            .map_err(|e| crate::refusal::Refusal::internal(format!("the desk's answer to {path} is odd: {e}")).into())
+        self.client().json(method, path, body).await.map_err(|e| self.failure(e))
     }
 
-    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Buffered> {
-        let response = self.call(method, path, body).await?;
-        let read = self.app.buffers.read(&self.caller.who.key, response.into_body(), LARGEST_ANSWER).await;
-        read.map_err(|e| {
-            let status = if matches!(e, Unread::Full) { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::BAD_GATEWAY };
-            Failure::new(status, format!("the sandbox's answer can't be read: {e}"))
-        })
+    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Whole<Share>> {
+        self.client().bytes(method, path, body).await.map_err(|e| self.failure(e))
     }
 
     /// The answer as it comes, if it is a good one.
     pub(crate) async fn call(&self, method: Method, path: &str, body: Body) -> Reply<Response> {
-        let mut request = Request::new(body);
-        *request.method_mut() = method;
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.headers_mut().insert(ENTRANCE, HeaderValue::from_static("daytona"));
-        let response = pass(&self.app, &self.caller, &self.id, Target::desk(path), request).await;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let from_desk = response.extensions().get::<PassedOn>().is_some();
-        let status = response.status();
-        let text = axum::body::to_bytes(response.into_body(), LARGEST_PROBLEM).await.unwrap_or_default();
-        let problem = serde_json::from_slice::<Problem>(&text).unwrap_or_else(|_| Problem {
-            code: "odd".into(),
-            status: status.as_u16(),
-            title: String::new(),
-            detail: String::from_utf8_lossy(&text).into_owned(),
-            hint: None,
-            retry: false,
-        });
-        Err(match problem.code.as_str() {
-            // By these words SDKs and their users know that the sandbox has to be started first.
-            "not_running" => Failure::bad_request(format!("bad request: {}. Is the Sandbox started?", problem.detail)),
-            "not_found" if !from_desk => Failure::no_sandbox(&self.id),
-            _ => Failure::from(problem),
-        })
+        self.client().stream(method, path, body).await.map_err(|e| self.failure(e))
     }
-}
 
-/// A part of an address.
-pub(crate) fn encoded(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    /// The client of the desk.
+    pub(crate) fn client(&self) -> Client<Proxied<'_>> {
+        proxy::desk(&self.app, &self.caller, &self.id).entrance("daytona").at_most(LARGEST_ANSWER)
+    }
+
+    /// What SDKs are told when the desk did not do it.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        let unread = |status| Failure::new(status, format!("the sandbox's answer can't be read: {error}"));
+        match &error {
+            // By these words SDKs and their users know that the sandbox has to be started first.
+            Error::Refused(refusal) | Error::NoWay(refusal) if refusal.problem.code == "not_running" => {
+                Failure::bad_request(format!("bad request: {}. Is the Sandbox started?", refusal.problem.detail))
+            }
+            Error::NoWay(refusal) if refusal.problem.code == "not_found" => Failure::no_sandbox(&self.id),
+            Error::Refused(refusal) | Error::NoWay(refusal) => Failure::from(refusal.problem.clone()),
+            Error::Full => unread(StatusCode::TOO_MANY_REQUESTS),
+            Error::Unwritable(_) => Failure::bad_request(format!("bad request: {error}")),
+            Error::Strange(_) => Refusal::internal(error).into(),
+            Error::Unreachable(_) | Error::Broken(_) | Error::Late(_) | Error::TooLarge(_) => unread(StatusCode::BAD_GATEWAY),
+        }
+    }
 }

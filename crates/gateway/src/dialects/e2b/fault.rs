@@ -1,20 +1,16 @@
 //! Refusals in E2B's words: `{"code": 404, "message": "…"}` on the control plane and for files, `{"code": "not_found", …}` for calls
 //! by Connect.
 
-use crate::entrance::PassedOn;
 use crate::refusal::Refusal;
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use hotdesk_api::Problem;
-use http_body_util::{BodyExt, Limited};
+use hotdesk_desk_client::Error;
 use serde_json::json;
 
 pub(super) type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// A desk's problem is some sentences.
-const PROBLEM_BYTES: usize = 64 << 10;
 /// Says whether a client should ask again by itself.
 const SHOULD_RETRY: &str = "should-retry";
 
@@ -124,22 +120,6 @@ impl Fault {
         self
     }
 
-    /// What a desk, or the way to it, answered instead of what was asked for.
-    pub(super) async fn of(response: Response) -> Self {
-        let status = response.status();
-        let by_desk = response.extensions().get::<PassedOn>().is_some();
-        let body =
-            Limited::new(response.into_body(), PROBLEM_BYTES).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let problem: Option<Problem> = serde_json::from_slice(&body).ok();
-        if !by_desk {
-            // There is no way to the desk: it does not run, or is about to end.
-            tracing::debug!(%status, detail = problem.as_ref().map(|p| p.detail.as_str()), "a sandbox can't be reached");
-            return Self::gone();
-        }
-        let message = problem.map_or_else(|| format!("the sandbox answered {status}"), |problem| problem.detail);
-        Self { code: Code::of(status.as_u16()), message, status: Some(status) }
-    }
-
     pub(super) fn status(&self) -> StatusCode {
         self.code.status()
     }
@@ -159,6 +139,25 @@ impl Fault {
             return plain(self.status(), &self.message);
         }
         (self.status(), Json(json!({ "code": self.code.word(), "message": self.message }))).into_response()
+    }
+}
+
+/// Why a desk did not do what was asked.
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused(refusal) => {
+                Self { code: Code::of(refusal.status.as_u16()), status: Some(refusal.status), message: refusal.problem.detail }
+            }
+            Error::Full => Self::new(Code::ResourceExhausted, error.to_string()),
+            Error::Unwritable(_) => Self::bad(error.to_string()),
+            Error::Strange(_) => Self::internal(error.to_string()),
+            // There is no way to the desk, or it ended meanwhile.
+            Error::NoWay(_) | Error::Unreachable(_) | Error::Broken(_) | Error::Late(_) | Error::TooLarge(_) => {
+                tracing::debug!(%error, "a sandbox can't be reached");
+                Self::gone()
+            }
+        }
     }
 }
 
@@ -196,6 +195,7 @@ pub(super) fn done() -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
 
     #[tokio::test]
     async fn faults_have_the_forms_that_clients_know() {

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hotdesk_api::desk::State;
 
 /// What `/files` is asked for.
@@ -98,13 +98,12 @@ async fn read(sandbox: &Sandbox, asked: &Asked, request: Request) -> Result<Resp
             wish.headers_mut().insert(name, value.clone());
         }
     }
-    let response = user.send(&format!("files/content?path={}", encoded(path_or_home(&asked.path))), wish).await;
-    let status = response.status();
-    if status.is_success() || status == StatusCode::NOT_MODIFIED || status == StatusCode::RANGE_NOT_SATISFIABLE {
-        return Ok(response.into_response());
-    }
+    let fine = |status: StatusCode| {
+        status.is_success() || status == StatusCode::NOT_MODIFIED || status == StatusCode::RANGE_NOT_SATISFIABLE
+    };
+    let path = format!("files/content?path={}", encoded(path_or_home(&asked.path)));
     // A directory is no file.
-    Err(Fault::of(response).await.when(Code::AlreadyExists, Code::InvalidArgument))
+    user.send(&path, wish, fine).await.map_err(|fault| fault.when(Code::AlreadyExists, Code::InvalidArgument))
 }
 
 /// The pairs of a query, decoded.

@@ -108,7 +108,7 @@ async fn remove(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Result<Va
     let name = connect::user(headers)?;
     let user = sandbox.user(name.as_deref()).await?;
     let place = format!("files?path={}&recursive=true", encoded(path_or_home(&path)));
-    match user.tell(Method::DELETE, &place, None::<&()>).await {
+    match user.tell(Method::DELETE, &place, &()).await {
         // Nothing is left of it, as was wished.
         Err(fault) if fault.code == Code::NotFound => Ok(json!({})),
         Err(fault) => Err(fault.when(Code::AlreadyExists, Code::Internal)),

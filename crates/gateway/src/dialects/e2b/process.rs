@@ -229,7 +229,7 @@ async fn write(found: &Found<'_>, input: Input) -> Result<()> {
     let base64 = Some(text.replace('-', "+").replace('_', "/"));
     let wish = WriteStdin { base64, ..WriteStdin::default() };
     let path = format!("{}/{name}", found.path());
-    found.user.tell(Method::POST, &path, Some(&wish)).await.map_err(|f| f.when(Code::AlreadyExists, Code::FailedPrecondition))
+    found.user.tell(Method::POST, &path, &wish).await.map_err(|f| f.when(Code::AlreadyExists, Code::FailedPrecondition))
 }
 
 #[derive(Deserialize)]
@@ -265,7 +265,7 @@ async fn close_stdin(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Resu
         return Err(Fault::new(Code::FailedPrecondition, "a terminal's input has no end; type Ctrl-D"));
     }
     let wish = WriteStdin { close: true, ..WriteStdin::default() };
-    found.user.tell(Method::POST, &format!("{}/stdin", found.path()), Some(&wish)).await?;
+    found.user.tell(Method::POST, &format!("{}/stdin", found.path()), &wish).await?;
     Ok(json!({}))
 }
 
@@ -284,7 +284,7 @@ async fn send_signal(sandbox: &Sandbox, headers: &HeaderMap, body: Body) -> Resu
     };
     let found = find(sandbox, &process, false).await?;
     let wish = SendSignal { signal: name.into(), tree: true };
-    let sent = found.user.tell(Method::POST, &format!("{}/signal", found.path()), Some(&wish)).await;
+    let sent = found.user.tell(Method::POST, &format!("{}/signal", found.path()), &wish).await;
     // It ended in between.
     sent.map_err(|fault| fault.when(Code::AlreadyExists, Code::NotFound))?;
     Ok(json!({}))

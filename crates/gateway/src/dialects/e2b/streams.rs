@@ -53,14 +53,14 @@ pub(super) fn output(plan: Plan, pid: u32, terminal: bool, mut events: Events) -
         yield connect::envelope(&json!({ "event": { "start": { "pid": pid } } }));
         let last = loop {
             let next = tokio::select! {
-                next = events.next() => next,
+                next = events.next_json() => next,
                 () = plan.over() => break Last::Fault(Fault::new(Code::DeadlineExceeded, "the time of the command is over")),
                 () = tokio::time::sleep(plan.keepalive()) => {
                     yield connect::envelope(&json!({ "event": { "keepalive": {} } }));
                     continue;
                 }
             };
-            match next.map(|event| event.and_then(|event| serde_json::from_value(event).ok())) {
+            match next {
                 Ok(Some(OutputEvent::Stdout { data, .. })) => {
                     let name = if terminal { "pty" } else { "stdout" };
                     yield connect::envelope(&json!({ "event": { "data": { name: data } } }));

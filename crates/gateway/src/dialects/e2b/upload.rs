@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::MultipartError;
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -126,11 +126,10 @@ async fn put(
     notes: &BTreeMap<String, String>,
     data: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
 ) -> Result<Value> {
-    let mut wish = Request::new(Body::from_stream(data.map(|piece| piece.map_err(std::io::Error::other))));
-    *wish.method_mut() = Method::PUT;
-    let response = user.send(&format!("files/content?path={}&make_parents=true", encoded(path)), wish).await;
-    let text = user.answer(response).await.map_err(|fault| fault.when(Code::AlreadyExists, Code::InvalidArgument))?;
-    let written: Written = serde_json::from_slice(&text.bytes).map_err(|e| Fault::internal(e.to_string()))?;
+    let body = Body::from_stream(data.map(|piece| piece.map_err(std::io::Error::other)));
+    let place = format!("files/content?path={}&make_parents=true", encoded(path));
+    let written: Result<Written> = user.put(&place, body).await;
+    let written = written.map_err(|fault| fault.when(Code::AlreadyExists, Code::InvalidArgument))?;
     let name = written.path.rsplit('/').next().unwrap_or_default();
     let mut told = json!({ "path": written.path, "name": name, "type": "file" });
     if !notes.is_empty() {

@@ -114,7 +114,7 @@ impl Watch {
             }
             let place = format!("files/watch?path={}&recursive={recursive}&every_write=true", encoded(path_or_home(&path)));
             let mut events = user.events(&place).await?;
-            match events.next().await?.and_then(|event| serde_json::from_value(event).ok()) {
+            match events.next_json().await? {
                 Some(WatchEvent::Watching { path }) => (events, path),
                 _ => return Err(Fault::internal("the desk did not begin to watch")),
             }
@@ -124,8 +124,7 @@ impl Watch {
 
     /// The next events; none at the end. Some of the desk's are several of E2B's, some none.
     async fn next(&mut self) -> Result<Option<Vec<Value>>> {
-        let Some(event) = self.events.next().await? else { return Ok(None) };
-        let Ok(event) = serde_json::from_value::<WatchEvent>(event) else { return Ok(Some(Vec::new())) };
+        let Some(event) = self.events.next_json().await? else { return Ok(None) };
         if matches!(event, WatchEvent::Failed { .. }) {
             return Ok(None);
         }

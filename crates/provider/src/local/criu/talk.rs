@@ -5,7 +5,8 @@
 //! a server that does not answer.
 
 use hotdesk_api::freeze::Thaw;
-use std::io::{self, Read, Write};
+use hotdesk_desk_client::blocking;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,18 +20,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// A server that was just restored on a busy machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(1);
-const LONGEST_ANSWER: u64 = 64 << 10;
 /// Of an answer that says no.
 const LONGEST_REASON: usize = 500;
 
 /// Ends all connections with the desk. When this returns, none is open.
 pub(crate) fn freeze(run: &Path, token: &str) -> io::Result<()> {
-    post(run, "/v1/freeze", token, "{}")
+    told(blocking::ask(connect(run)?, Some(token), async |desk| desk.within(LIMIT).freeze().await.map(drop)))
 }
 
 /// Makes the copy of a desk another desk.
 pub(crate) fn thaw(run: &Path, token: &str, thaw: &Thaw) -> io::Result<()> {
-    post(run, "/v1/thaw", token, &serde_json::to_string(thaw)?)
+    told(blocking::ask(connect(run)?, Some(token), async |desk| desk.within(LIMIT).thaw(thaw).await))
 }
 
 /// Lets callers in. A door that is there, whosever, is replaced.
@@ -51,27 +51,9 @@ pub(crate) fn remove_door(run: &Path) {
     }
 }
 
-/// One request; the answer is read until the server closes the connection.
-fn post(run: &Path, path: &str, token: &str, body: &str) -> io::Result<()> {
-    let mut stream = connect(run)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
-    let length = body.len();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: desk\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    let status = answer.split(' ').nth(1).unwrap_or_default();
-    if status.starts_with('2') {
-        return Ok(());
-    }
-    let reason = answer.split_once("\r\n\r\n").map_or(&*answer, |(_, body)| body);
-    let reason: String = reason.trim().chars().take(LONGEST_REASON).collect();
-    Err(io::Error::other(format!("it answered {path} with {status}: {reason}")))
+/// What the desk wrote may be long.
+fn told(answer: hotdesk_desk_client::Result<()>) -> io::Result<()> {
+    answer.map_err(|e| io::Error::other(e.to_string().chars().take(LONGEST_REASON).collect::<String>()))
 }
 
 fn connect(run: &Path) -> io::Result<UnixStream> {

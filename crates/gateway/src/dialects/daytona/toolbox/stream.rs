@@ -3,13 +3,12 @@
 use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply};
 use crate::buffers::Share;
-use crate::lines::Lines;
-use axum::body::{Body, Bytes};
-use axum::http::{Method, StatusCode};
+use axum::body::Body;
+use axum::http::StatusCode;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use futures_util::StreamExt;
 use hotdesk_api::process::OutputEvent;
+use hotdesk_desk_client::{Budget, Events};
 
 /// Where a stream begins in a framed text.
 pub(crate) const STDOUT: &[u8] = &[1, 1, 1];
@@ -32,8 +31,7 @@ impl Piece {
 
 /// Output that comes in pieces.
 pub(crate) struct Pieces {
-    body: axum::body::BodyDataStream,
-    lines: Lines,
+    events: Events<Body>,
     /// Of what [`all`](Self::all) holds.
     share: Share,
 }
@@ -50,21 +48,16 @@ impl Pieces {
     }
 
     async fn read(desk: &Desk, path: &str) -> Reply<Self> {
-        let response = desk.call(Method::GET, path, Body::empty()).await?;
-        let share = desk.app.buffers.share(&desk.caller.who.key);
-        Ok(Self { body: response.into_body().into_data_stream(), lines: Lines::ending(b"\n"), share })
+        let events = desk.client().events(path).await.map_err(|e| desk.failure(e))?;
+        Ok(Self { events, share: desk.app.buffers.share(&desk.caller.who.key) })
     }
 
     /// None at the end, and where the desk sends something that is no event.
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         loop {
-            while let Some(line) = self.lines.next().ok()? {
-                if let Some(piece) = piece(line.trim_ascii_end()) {
-                    return Some(piece);
-                }
+            if let Some(piece) = piece(self.events.next_json().await.ok()??) {
+                return Some(piece);
             }
-            let data: Bytes = self.body.next().await?.ok()?;
-            self.lines.push(&data);
         }
     }
 
@@ -82,8 +75,7 @@ impl Pieces {
     }
 }
 
-fn piece(line: &[u8]) -> Option<Piece> {
-    let event = serde_json::from_slice(line.strip_prefix(b"data:")?.trim_ascii_start()).ok()?;
+fn piece(event: OutputEvent) -> Option<Piece> {
     match event {
         OutputEvent::Stdout { data, .. } => Some(Piece::Out(BASE64_STANDARD.decode(data).ok()?)),
         OutputEvent::Stderr { data, .. } => Some(Piece::Err(BASE64_STANDARD.decode(data).ok()?)),
@@ -135,11 +127,10 @@ mod tests {
 
     #[test]
     fn events_become_pieces() {
-        assert_eq!(piece(br#"data: {"event":"stdout","offset":0,"data":"aGk="}"#), Some(Piece::Out(b"hi".to_vec())));
-        assert_eq!(piece(br#"data:{"event":"stderr","offset":0,"data":"aGk="}"#), Some(Piece::Err(b"hi".to_vec())));
-        for line in [&b"event: stdout"[..], b"id: 3", b"", b": ping", br#"data: {"event":"exit","timed_out":false}"#] {
-            assert_eq!(piece(line), None);
-        }
+        let piece = |text: &str| piece(serde_json::from_str(text).unwrap());
+        assert_eq!(piece(r#"{"event":"stdout","offset":0,"data":"aGk="}"#), Some(Piece::Out(b"hi".to_vec())));
+        assert_eq!(piece(r#"{"event":"stderr","offset":0,"data":"aGk="}"#), Some(Piece::Err(b"hi".to_vec())));
+        assert_eq!(piece(r#"{"event":"exit","timed_out":false}"#), None);
         let mut gathered = Gathered::default();
         gathered.add(&Piece::Out(b"a".to_vec()));
         gathered.add(&Piece::Err(b"b".to_vec()));

@@ -3,14 +3,14 @@
 use bytes::{Bytes, BytesMut};
 
 /// The longest line or event that is waited for.
-pub(crate) const LONGEST: usize = 1 << 20;
+pub const LONGEST: usize = 1 << 20;
 
 /// A line did not end in [`LONGEST`] bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 /// What has come and was not taken yet, cut where `end` stands.
-pub(crate) struct Lines {
+pub struct Lines {
     end: &'static [u8],
     held: BytesMut,
     /// So much of it was searched already: a line that comes in a thousand pieces is looked through once.
@@ -19,16 +19,17 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Cut behind each of these bytes.
-    pub(crate) fn ending(end: &'static [u8]) -> Self {
+    pub fn ending(end: &'static [u8]) -> Self {
         Self { end, held: BytesMut::new(), searched: 0 }
     }
 
-    pub(crate) fn push(&mut self, piece: &[u8]) {
+    pub fn push(&mut self, piece: &[u8]) {
         self.held.extend_from_slice(piece);
     }
 
     /// The next line, with its end; none before it has come whole.
-    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    #[expect(clippy::should_implement_trait, reason = "where an iterator ends, here more may come")]
+    pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let found = self.held[self.searched..].windows(self.end.len()).position(|window| window == self.end);
         if let Some(at) = found {
             let line = self.held.split_to(self.searched + at + self.end.len());
