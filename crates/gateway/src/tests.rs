@@ -18,6 +18,7 @@ mod serve;
 mod sessions;
 mod tiny;
 mod tls;
+mod toolbox;
 mod traces;
 
 use crate::{Config, Gateway};

@@ -147,7 +147,8 @@ fn class(rest: &str) -> Class {
     match rest {
         rest if rest.starts_with("computeruse/screenshot") => Class::Screenshot,
         rest if rest.starts_with("computeruse/mouse") || rest.starts_with("computeruse/keyboard") => Class::Action,
-        "process/execute" | "process/code-run" => Class::Action,
+        "process/execute" | "process/code-run" | "process/interpreter/execute" => Class::Action,
+        rest if rest.starts_with("git/") => Class::Action,
         _ => Class::Desk,
     }
 }

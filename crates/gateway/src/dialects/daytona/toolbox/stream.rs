@@ -1,4 +1,4 @@
-//! What a desk's command prints, as it prints it.
+//! What a desk tells as it happens: events, and the output of commands among them.
 
 use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply};
@@ -6,10 +6,12 @@ use crate::buffers::Share;
 use crate::lines::Lines;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::StreamExt;
 use hotdesk_api::process::OutputEvent;
+use serde::de::DeserializeOwned;
 
 /// Where a stream begins in a framed text.
 pub(crate) const STDOUT: &[u8] = &[1, 1, 1];
@@ -30,10 +32,38 @@ impl Piece {
     }
 }
 
-/// Output that comes in pieces.
-pub(crate) struct Pieces {
+/// Events of the desk, one after another.
+pub(crate) struct Events {
     body: axum::body::BodyDataStream,
     lines: Lines,
+}
+
+impl Events {
+    pub(crate) fn of(response: Response) -> Self {
+        Self { body: response.into_body().into_data_stream(), lines: Lines::ending(b"\n") }
+    }
+
+    /// None at the end, and where the desk sends something that has none.
+    pub(crate) async fn next<E: DeserializeOwned>(&mut self) -> Option<E> {
+        loop {
+            while let Some(line) = self.lines.next().ok()? {
+                if let Some(event) = event(line.trim_ascii_end()) {
+                    return Some(event);
+                }
+            }
+            let data: Bytes = self.body.next().await?.ok()?;
+            self.lines.push(&data);
+        }
+    }
+}
+
+fn event<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
+    serde_json::from_slice(line.strip_prefix(b"data:")?.trim_ascii_start()).ok()
+}
+
+/// Output that comes in pieces.
+pub(crate) struct Pieces {
+    events: Events,
     /// Of what [`all`](Self::all) holds.
     share: Share,
 }
@@ -41,30 +71,16 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// What a command of a shell prints: until it ends, or what there is.
     pub(crate) async fn open(desk: &Desk, command: &str, follow: bool) -> Reply<Self> {
-        Self::read(desk, &format!("{command}/output?encoding=base64&follow={follow}")).await
+        let path = format!("{command}/output?encoding=base64&follow={follow}");
+        let response = desk.call(Method::GET, &path, Body::empty()).await?;
+        Ok(Self { events: Events::of(response), share: desk.app.buffers.share(&desk.caller.who.key) })
     }
 
-    /// What a process prints behind its first so many bytes, until it ends.
-    pub(crate) async fn after(desk: &Desk, process: &str, bytes: u64) -> Reply<Self> {
-        Self::read(desk, &format!("{process}/output?encoding=base64&from={bytes}")).await
-    }
-
-    async fn read(desk: &Desk, path: &str) -> Reply<Self> {
-        let response = desk.call(Method::GET, path, Body::empty()).await?;
-        let share = desk.app.buffers.share(&desk.caller.who.key);
-        Ok(Self { body: response.into_body().into_data_stream(), lines: Lines::ending(b"\n"), share })
-    }
-
-    /// None at the end, and where the desk sends something that is no event.
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         loop {
-            while let Some(line) = self.lines.next().ok()? {
-                if let Some(piece) = piece(line.trim_ascii_end()) {
-                    return Some(piece);
-                }
+            if let Some(piece) = piece(self.events.next().await?) {
+                return Some(piece);
             }
-            let data: Bytes = self.body.next().await?.ok()?;
-            self.lines.push(&data);
         }
     }
 
@@ -82,8 +98,7 @@ impl Pieces {
     }
 }
 
-fn piece(line: &[u8]) -> Option<Piece> {
-    let event = serde_json::from_slice(line.strip_prefix(b"data:")?.trim_ascii_start()).ok()?;
+fn piece(event: OutputEvent) -> Option<Piece> {
     match event {
         OutputEvent::Stdout { data, .. } => Some(Piece::Out(BASE64_STANDARD.decode(data).ok()?)),
         OutputEvent::Stderr { data, .. } => Some(Piece::Err(BASE64_STANDARD.decode(data).ok()?)),
@@ -135,6 +150,7 @@ mod tests {
 
     #[test]
     fn events_become_pieces() {
+        let piece = |line: &[u8]| event(line).and_then(super::piece);
         assert_eq!(piece(br#"data: {"event":"stdout","offset":0,"data":"aGk="}"#), Some(Piece::Out(b"hi".to_vec())));
         assert_eq!(piece(br#"data:{"event":"stderr","offset":0,"data":"aGk="}"#), Some(Piece::Err(b"hi".to_vec())));
         for line in [&b"event: stdout"[..], b"id: 3", b"", b": ping", br#"data: {"event":"exit","timed_out":false}"#] {
