@@ -37,6 +37,8 @@ const EVENTS: usize = 16;
 const LONGEST_NAME: usize = 128;
 /// How long Python may take to start, from a cold disk.
 const START: Duration = Duration::from_secs(60);
+/// How long a kernel may take to read code.
+const READS: Duration = Duration::from_secs(30);
 /// Code that is interrupted gets so long to end, twice: by itself, and with the programs that it waits for.
 const INTERRUPTED: Duration = Duration::from_secs(1);
 /// How long what a kernel started may take to end when it is closed.
@@ -250,17 +252,23 @@ impl Kernel {
         };
         tokio::pin!(stop);
         let mut turn = tokio::select! {
-            turn = self.turn.lock() => turn,
+            biased;
             // What has not begun waits behind the code of others, which is not for this one to end.
             why = &mut stop => return why.outcome(None),
+            turn = self.turn.lock() => turn,
         };
         *turn += 1;
         let request = *turn;
         let (listener, mut told) = mpsc::channel(1);
         *lock(&self.listener) = Some((request, listener));
         let line = json!({"request": request, "code": code.code, "env": code.env, "result": code.result}).to_string() + "\n";
+        // A kernel whose turn it is reads at once. From here on the code runs and has an end, whoever waits for it.
+        let told_it = timeout(READS, self.job.write(line.as_bytes())).await;
+        if !matches!(told_it, Ok(Ok(()))) {
+            self.end().await;
+            return (Outcome::Died, Some(self.why_ended()));
+        }
         let work = async {
-            self.job.write(line.as_bytes()).await.ok()?;
             while let Some(next) = told.recv().await {
                 match next.event() {
                     Some(event) => events.send(event).await.ok()?,
@@ -277,11 +285,7 @@ impl Kernel {
             Ok(Some(())) => (Outcome::Done, None),
             // Nobody listens, or the kernel is gone.
             Ok(None) if events.is_closed() => Stop::Left.outcome(self.stop(&mut told).await),
-            Ok(None) => {
-                // It may live and read nothing any more.
-                self.end().await;
-                (Outcome::Died, Some(self.why_ended()))
-            }
+            Ok(None) => (Outcome::Died, Some(self.why_ended())),
             Err(why) => why.outcome(self.stop(&mut told).await),
         };
         *lock(&self.listener) = None;

@@ -19,7 +19,6 @@ LONGEST = 40_000
 LOCK = threading.Lock()
 OWN = os.getpid()
 request = None
-runs = False
 
 
 def tell(**what):
@@ -65,33 +64,34 @@ class Printed(threading.Thread):
             pass
 
 
-def interrupt(*_):
-    if runs:
+def interrupt(_, frame):
+    """Interrupts the code, and nothing of ours."""
+    if frame is None or frame.f_code is run.__code__:
+        return
+    while frame and frame.f_code is not run.__code__:
+        frame = frame.f_back
+    if frame:
         raise KeyboardInterrupt
 
 
 def run(code, space, wants_result):
-    """Returns what is to be told of the end: a result, an error, or nothing."""
-    global runs
+    """Returns what is to be told of the end: a result, an exception, or nothing."""
     try:
-        try:
-            runs = True
-            tree = compile(code, "<code>", "exec", ast.PyCF_ONLY_AST)
-            last = None
-            if wants_result and tree.body and isinstance(tree.body[-1], ast.Expr):
-                last = ast.Expression(tree.body.pop().value)
-            exec(compile(tree, "<code>", "exec"), space)
-            if last is not None:
-                value = eval(compile(last, "<code>", "eval"), space)
-                if value is not None:
-                    return {"event": "result", "data": cut(repr(value))}
-        finally:
-            runs = False
-            if os.getpid() != OWN:
-                # A copy that the code has made and that came back: there is nothing here for it to do.
-                os._exit(0)
+        tree = compile(code, "<code>", "exec", ast.PyCF_ONLY_AST)
+        last = None
+        if wants_result and tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = ast.Expression(tree.body.pop().value)
+        exec(compile(tree, "<code>", "exec"), space)
+        if last is not None:
+            value = eval(compile(last, "<code>", "eval"), space)
+            if value is not None:
+                return {"event": "result", "data": cut(repr(value))}
     except BaseException as error:  # also its end, which is no end of ours
-        return {"event": "error", **described(error)}
+        return error
+    finally:
+        if os.getpid() != OWN:
+            # A copy that the code has made and that came back: there is nothing here for it to do.
+            os._exit(0)
 
 
 def described(error):
@@ -100,13 +100,13 @@ def described(error):
         trace = trace.tb_next
     try:
         value = str(error)
-    except Exception:
+    except BaseException:
         value = "(its text can't be had)"
     try:
         text = "".join(traceback.format_exception(type(error), error, trace))
-    except Exception:
+    except BaseException:
         text = "(its traceback can't be had)"
-    return {"name": cut(type(error).__name__, 1000), "value": cut(value), "traceback": sane(text)[-LONGEST:]}
+    return {"event": "error", "name": cut(type(error).__name__, 1000), "value": cut(value), "traceback": sane(text)[-LONGEST:]}
 
 
 def cut(text, longest=LONGEST):
@@ -148,6 +148,8 @@ def main():
                 pass
         for stream in streams:
             stream.drain()
+        if isinstance(last, BaseException):
+            last = described(last)
         if last:
             tell(**last)
         tell(event="end")

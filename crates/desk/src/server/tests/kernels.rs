@@ -84,8 +84,8 @@ async fn a_kernel_remembers_and_tells() {
     assert_eq!(desk.execute("one", json!({"code": "raise SystemExit(3)"})).await[0]["name"], "SystemExit");
     assert_eq!(desk.execute("one", json!({"code": "raise ValueError('half: \\ud800')"})).await[0]["value"], "half: \\ud800");
 
-    let colour = json!({"code": "print(os.environ.get('COLOUR'))", "env": {"COLOUR": "teal"}});
-    assert_eq!(desk.execute("one", colour).await[0]["data"], "teal\n");
+    let colour = json!({"code": "print(os.environ.get('COLOUR'), end='')", "env": {"COLOUR": "teal"}});
+    assert_eq!(desk.execute("one", colour).await[0]["data"], "teal");
     assert_eq!(desk.run("one", "print(os.environ.get('COLOUR'))").await.0, "None\n");
     // What it defines is found by others.
     assert_eq!(
