@@ -30,6 +30,9 @@ pub enum Error {
     /// The request carries no token, or a wrong one.
     #[error("{0}")]
     Unauthorized(String),
+    /// A server elsewhere does not take the credentials that it was given, or was given none.
+    #[error("{0}")]
+    CredentialsRefused(String),
     /// As many of them as are allowed exist: end some, then ask again.
     #[error("there are already {limit} {what}, which is the limit")]
     TooMany { what: &'static str, limit: usize },
@@ -95,6 +98,8 @@ impl Error {
             Self::Timeout { .. } => ("timeout", 504, "It took too long", true),
             Self::Unsupported { .. } => ("unsupported", 501, "Not possible on this desk", false),
             Self::Unauthorized(_) => ("unauthorized", 401, "A token is needed", false),
+            // Not 401: that is about the desk's own token.
+            Self::CredentialsRefused(_) => ("credentials_refused", 403, "The credentials were refused", false),
             Self::TooMany { .. } => ("too_many", 429, "The limit is reached", true),
             Self::Full(_) => ("full", 507, "The disk is full", false),
             Self::PersonDrives { .. } => ("person_is_driving", 423, "A person is driving", true),
@@ -106,6 +111,7 @@ impl Error {
             Self::Unauthorized(_) => {
                 Some("send `Authorization: Bearer TOKEN`; the desk says in its log where the token is kept".to_owned())
             }
+            Self::CredentialsRefused(_) => Some("give `credentials` that this server takes".to_owned()),
             Self::TooMany { what, .. } => Some(format!("end {what} that are not needed, then ask again")),
             Self::PersonDrives { .. } => Some(
                 "look on, and act again once `/v1/lease` says that the agent drives; `hotdesk lease give` gives the desk back"

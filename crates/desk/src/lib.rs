@@ -6,7 +6,7 @@
 //!          └─ v1 (the native API) ───────────┤
 //!   view (VNC) ──────────────────────────────┤
 //!                                            ▼
-//!   screen  input  access  windows  clipboard  processes  shells  terminals  files  recorder
+//!   screen  input  access  windows  clipboard  processes  shells  kernels  git  terminals  files  recorder
 //!      └──────┴───────┴───────┴─────────┘              │
 //!                  display (X11, D-Bus)              place (home, environment)
 //!                          └───────── session (starts, watches, heals) ──────┘
@@ -25,7 +25,9 @@ pub mod error;
 pub mod files;
 #[cfg(test)]
 mod fuzz;
+pub mod git;
 pub mod input;
+pub mod kernel;
 pub mod lease;
 pub mod place;
 pub mod process;
@@ -64,6 +66,8 @@ pub struct Desk {
     pub clipboard: clipboard::Clipboard,
     pub processes: process::Processes,
     pub shells: shell::Shells,
+    pub kernels: kernel::Kernels,
+    pub git: git::Git,
     pub terminals: terminal::Terminals,
     pub recorder: recorder::Recorder,
     pub users: user::Users,
@@ -104,6 +108,8 @@ impl Desk {
             windows: windows::Windows::new(place.clone()).gated(gate.clone()),
             clipboard: clipboard::Clipboard::new(place.clone()).gated(gate),
             shells: shell::Shells::new(place.clone(), processes.clone()),
+            kernels: kernel::Kernels::new(place.clone(), processes.clone()),
+            git: git::Git::new(place.clone(), processes.clone()),
             processes,
             terminals: terminal::Terminals::new(place.clone()),
             recorder: recorder::Recorder::new(place.clone()),

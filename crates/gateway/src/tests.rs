@@ -19,6 +19,7 @@ mod serve;
 mod sessions;
 mod tiny;
 mod tls;
+mod toolbox;
 mod traces;
 mod within;
 

@@ -32,6 +32,9 @@ use std::sync::Arc;
 /// Requests of whoever keeps the desk.
 const KEEPERS: [&str; 2] = ["/v1/freeze", "/v1/thaw"];
 
+/// What starts programs, whatever the method is: git runs what a repository's settings name, a user's first request his server.
+const STARTS: [&str; 2] = ["/v1/git/", "/v1/users/"];
+
 /// The name of the token's file in the desk's runtime directory.
 pub const TOKEN_FILE: &str = "hotdesk-token";
 
@@ -129,8 +132,9 @@ impl Guard {
                 return Err(foreign());
             }
         } else if let Some(site) = headers.get("sec-fetch-site") {
-            // A link that a person follows to us is harmless: GET changes nothing, and the page can't read the answer.
-            let followed_link = (request.method() == Method::GET || request.method() == Method::HEAD)
+            // A link that a person follows to us is harmless: GET changes nothing, and the page can't read the answer. But some start programs.
+            let followed_link = !STARTS.iter().any(|start| request.uri().path().starts_with(start))
+                && (request.method() == Method::GET || request.method() == Method::HEAD)
                 && headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
                 && headers.get("sec-fetch-dest").is_some_and(|dest| dest == "document");
             if site != "same-origin" && site != "none" && !followed_link {
@@ -357,6 +361,14 @@ mod tests {
         ] {
             let (got, body) = ask(guard(Reach::Machine, None), method, "/x", &headers).await;
             assert_eq!(got, status, "{method} {headers:?} {body}");
+        }
+        // A link to what starts programs is followed by nobody.
+        let followed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        for (path, status) in
+            [("/v1/screenshot", 200), ("/v1/kernels", 200), ("/v1/git/status?path=x", 403), ("/v1/users/root/git/status", 403)]
+        {
+            assert_eq!(ask(guard(Reach::Machine, None), "GET", path, &followed).await.0, status, "{path}");
+            assert_eq!(ask(guard(Reach::Machine, None), "GET", path, &[]).await.0, 200, "{path}");
         }
     }
 

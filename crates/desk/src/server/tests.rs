@@ -4,6 +4,8 @@ mod any_input;
 mod files;
 mod frame;
 mod freeze;
+mod git;
+mod kernels;
 mod ports;
 mod processes;
 mod terminals;

@@ -6,8 +6,10 @@ mod attach;
 pub mod clipboard;
 pub mod files;
 pub mod freeze;
+pub mod git;
 pub mod health;
 pub mod input;
+pub mod kernels;
 pub mod lease;
 pub mod ports;
 pub mod processes;
@@ -42,8 +44,10 @@ pub fn router() -> OpenApiRouter<Desk> {
         .merge(clipboard::router())
         .merge(files::router())
         .merge(freeze::router())
+        .merge(git::router())
         .merge(health::router())
         .merge(input::router())
+        .merge(kernels::router())
         .merge(lease::router())
         .merge(ports::router())
         .merge(processes::router())

@@ -144,6 +144,7 @@ fn class(words: &[&str]) -> Class {
     match words {
         ["computeruse", what, ..] if what.starts_with("screenshot") => Class::Screenshot,
         ["computeruse", "mouse" | "keyboard", ..] | ["process", "execute" | "code-run"] => Class::Action,
+        ["process", "interpreter", "execute"] | ["git", ..] => Class::Action,
         _ => Class::Desk,
     }
 }

@@ -67,7 +67,10 @@ fn below_desk(method: &Method, rest: Option<&str>) -> Class {
         "screenshot" => Class::Screenshot,
         "input" if changes => Class::Action,
         "processes" if changes && rest == "processes/run" => Class::Action,
-        "ports" => Class::Port,
+        // Each of its calls runs a program, also those that only look.
+        "git" => Class::Action,
+        "kernels" if changes => Class::Action,
+        "ports" if rest != "ports" => Class::Port,
         _ => Class::Desk,
     }
 }

@@ -67,3 +67,24 @@ async fn a_desk_without_a_display_shows_no_activity() {
         serde_json::json!({"screen_changed": 0.0, "viewers": 0, "commands": 0, "recording": false, "driver": "agent"})
     );
 }
+
+#[tokio::test]
+async fn what_listens_is_listed() {
+    let desk = TestDesk::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let six = TcpListener::bind("[::1]:0").await.ok();
+    let port = listener.local_addr().unwrap().port();
+    // A connection has a port too, but does not listen there.
+    let outer = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let listed = desk.get("/v1/ports").await.good()["ports"].as_array().unwrap().clone();
+    let count = |port: u16, address: &str| {
+        let entry = serde_json::json!({"port": port, "address": address});
+        listed.iter().filter(|one| **one == entry).count()
+    };
+    assert_eq!(count(port, "127.0.0.1"), 1, "{listed:?}");
+    assert_eq!(count(outer.local_addr().unwrap().port(), "127.0.0.1"), 0, "{listed:?}");
+    if let Some(six) = six {
+        assert_eq!(count(six.local_addr().unwrap().port(), "::1"), 1, "{listed:?}");
+    }
+    assert!(listed.iter().map(|one| one["port"].as_u64()).is_sorted());
+}

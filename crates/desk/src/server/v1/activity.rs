@@ -27,7 +27,9 @@ pub fn router() -> OpenApiRouter<Desk> {
 /// `screen_changed` counts from the last time that anybody asked.
 #[utoipa::path(get, path = "/v1/activity", tag = "health", responses((status = 200, body = Activity)))]
 async fn activity(State(desk): State<Desk>) -> Json<Activity> {
-    let commands = desk.processes.jobs().list().iter().filter(|job| job.exit().is_none()).count();
+    let running = desk.processes.jobs().list().iter().filter(|job| job.exit().is_none()).count();
+    // A kernel is a program that waits for work most of the time.
+    let commands = running.saturating_sub(desk.kernels.idle());
     Json(Activity {
         screen_changed: screen_changed(&desk).await,
         viewers: u32::try_from(desk.view.viewers().count()).unwrap_or(u32::MAX),

@@ -1,12 +1,15 @@
-//! Any port of the desk, through the desk's own address: what listens on its loopback can be reached
-//! from outside without a second way in.
+//! Ports of the desk: what listens, and a way to it through the desk's own address, so that what listens on its loopback can be
+//! reached from outside without a second way in.
 
 use crate::Desk;
 use crate::error::{Error, Result};
+use axum::Json;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use hotdesk_api::port::{ListeningPort, PortList};
 use hyper_util::rt::TokioIo;
+use procfs::net::TcpState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -17,7 +20,32 @@ use utoipa_axum::routes;
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub fn router() -> OpenApiRouter<Desk> {
-    OpenApiRouter::new().routes(routes!(tunnel))
+    OpenApiRouter::new().routes(routes!(list_ports)).routes(routes!(tunnel))
+}
+
+/// List the TCP ports that something listens on
+///
+/// As the kernel tells it: also ports of programs that nobody started over this API, and the desk's own.
+#[utoipa::path(get, path = "/v1/ports", tag = "ports", responses((status = 200, body = PortList)))]
+async fn list_ports() -> Result<Json<PortList>> {
+    let ports = tokio::task::spawn_blocking(listening).await.map_err(Error::internal)?;
+    Ok(Json(PortList { ports: ports.map_err(|e| Error::Internal(format!("the kernel's table of ports can't be read: {e}")))? }))
+}
+
+fn listening() -> procfs::ProcResult<Vec<ListeningPort>> {
+    let mut sockets = procfs::net::tcp()?;
+    match procfs::net::tcp6() {
+        Ok(more) => sockets.extend(more),
+        // A kernel without IPv6 has no such table.
+        Err(procfs::ProcError::NotFound(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let listening = sockets.iter().filter(|socket| socket.state == TcpState::Listen).map(|socket| socket.local_address);
+    let mut ports: Vec<_> =
+        listening.map(|local| ListeningPort { port: local.port(), address: local.ip().to_string() }).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
 }
 
 /// A connection to a port of the desk

@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// What can be asked as another user.
-const PARTS: [&str; 3] = ["files", "processes", "terminals"];
+const PARTS: [&str; 5] = ["files", "git", "kernels", "processes", "terminals"];
 
 pub fn router() -> OpenApiRouter<Desk> {
     OpenApiRouter::new()
@@ -26,8 +26,8 @@ pub fn router() -> OpenApiRouter<Desk> {
 
 /// List the users that something was asked of
 ///
-/// The desk's own is not among them. `/v1/users/{name}/files…`, `…/processes…` and `…/terminals…` are the same calls as those
-/// without `/users/{name}`, done by that user.
+/// The desk's own is not among them. `/v1/users/{name}/files…`, and `…/git…`, `…/kernels…`, `…/processes…`, `…/terminals…` are
+/// the same calls as those without `/users/{name}`, done by that user.
 #[utoipa::path(get, path = "/v1/users", tag = "users", responses((status = 200, body = UserList)))]
 async fn list_users(State(desk): State<Desk>) -> Json<UserList> {
     Json(UserList { users: desk.users.list().await })

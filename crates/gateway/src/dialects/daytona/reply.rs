@@ -93,7 +93,11 @@ impl Failure {
     }
 
     fn of_problem(problem: &Problem, retry_after: Option<u64>) -> Self {
-        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = match problem.code.as_str() {
+            // Of a server of repositories. The desk does not say 401, which is about its own token.
+            "credentials_refused" => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        };
         let message = match &problem.hint {
             // Hints name routes of our own API; those about keys hold here too.
             Some(hint) if problem.status == 401 => format!("{}: {}; {hint}", problem.title, problem.detail),

@@ -1,521 +1,484 @@
-//! Git: the desk's own program, with what it says put into Daytona's form.
+//! Git: Daytona's calls as those of the desk.
 
-use super::super::desk::Desk;
+use super::super::desk::{Desk, encoded};
 use super::super::reply::{Failure, Reply, empty, ok};
-use super::super::{Call, api};
-use super::process::{exit_code, run_in};
+use super::super::{Call, Query, api};
 use axum::http::{Method, StatusCode};
-use hotdesk_api::process::RunProcess;
-use serde::Deserialize;
+use hotdesk_api::git::{
+    AddFiles, AddRemote, BranchList, ChangeGitSetting, Checkout, CloneRepository, Commit, GitAuthor, GitChange, GitCredentials,
+    GitScope, GitSetting, GitStatus, History, InitRepository, KeepCredentials, MadeCommit, MakeCommit, NewBranch, PullCommits,
+    PushCommits, RemoteList, ResetMode, ResetRepository, RestoreFiles,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
-/// Asks the environment for what a server wants to know, so that it stands on no command line and in no file.
-const ASK_ENVIRONMENT: &str =
-    "credential.helper=!f() { echo username=\"$HOTDESK_GIT_USER\"; echo password=\"$HOTDESK_GIT_PASSWORD\"; }; f";
-/// Shells say so of a program that is not there.
-const NO_PROGRAM: i32 = 127;
+/// Of the desk's own API.
+const GIT: &str = "/v1/git";
+/// What Daytona takes for the server and the protocol of credentials.
+const HOST: &str = "github.com";
+const PROTOCOL: &str = "https";
 
-#[derive(Debug, Default, Deserialize)]
+pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply {
+    let method = call.parts.method.clone();
+    let done = match (&method, words) {
+        (&Method::GET, words) => look(&call, &desk, words).await,
+        (&Method::POST, ["clone"]) => clone(&desk, call.json().await?).await,
+        (&Method::POST, ["init"]) => init(&desk, call.json().await?).await,
+        (&Method::POST, ["add"]) => add(&desk, call.json().await?).await,
+        (&Method::POST, ["commit"]) => commit(&desk, call.json().await?).await,
+        (&Method::POST, ["push"]) => push(&desk, call.json().await?).await,
+        (&Method::POST, ["pull"]) => pull(&desk, call.json().await?).await,
+        (&Method::POST, ["branches"]) => create_branch(&desk, call.json().await?).await,
+        (&Method::DELETE, ["branches"]) => delete_branch(&desk, call.json().await?).await,
+        (&Method::POST, ["checkout"]) => checkout(&desk, call.json().await?).await,
+        (&Method::POST, ["reset"]) => reset(&desk, call.json().await?).await,
+        (&Method::POST, ["restore"]) => restore(&desk, call.json().await?).await,
+        (&Method::POST, ["remotes"]) => add_remote(&desk, call.json().await?).await,
+        (&Method::POST, ["config"]) => set(&desk, call.json().await?).await,
+        (&Method::POST, ["config", "user"]) => set_user(&desk, call.json().await?).await,
+        (&Method::POST, ["credentials"]) => authenticate(&desk, call.json().await?).await,
+        _ => Err(api::nothing(&call)),
+    };
+    done.map_err(without_git)
+}
+
+/// SDKs take 501 for a fault of the server.
+fn without_git(failure: Failure) -> Failure {
+    match failure.status() {
+        StatusCode::NOT_IMPLEMENTED => Failure::unsupported(
+            "the template of this sandbox has no git: take `base`, `code` or `desktop`, or a template of your own with the package",
+        ),
+        _ => failure,
+    }
+}
+
+/// Asks the desk for something that answers nothing.
+async fn ask(desk: &Desk, call: &str, body: &impl Serialize) -> Reply<()> {
+    desk.post::<Value>(&format!("{GIT}/{call}"), body).await.map(drop)
+}
+
+fn need(name: &str, value: String) -> Reply<String> {
+    if value.is_empty() { Err(Failure::bad_request(format!("bad request: {name} is required"))) } else { Ok(value) }
+}
+
+/// What is given and not empty.
+fn given(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.is_empty())
+}
+
+#[derive(Default, Deserialize)]
 #[serde(default)]
-struct Wanted {
-    path: String,
+struct Login {
+    username: Option<String>,
+    password: Option<String>,
+}
+
+impl Login {
+    fn credentials(self) -> Option<GitCredentials> {
+        let (username, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
+        Some(GitCredentials { username, password }).filter(|given| *given != GitCredentials::default())
+    }
+}
+
+// ── looking ──
+
+async fn look(call: &Call, desk: &Desk, words: &[&str]) -> Reply {
+    let query = call.query();
+    if let ["config"] = words {
+        return config(desk, &query).await;
+    }
+    let at = |what: &str| query.need("path").map(|path| format!("{GIT}/{what}?path={}", encoded(path)));
+    match words {
+        ["status"] => ok(status(&desk.get(&at("status")?).await?)),
+        ["branches"] => {
+            let list: BranchList = desk.get(&at("branches")?).await?;
+            ok(json!({"branches": list.branches, "current": list.current.unwrap_or_default()}))
+        }
+        ["history"] => {
+            let history: History = desk.get(&at("history")?).await?;
+            let commit = |Commit { hash, author, time, message }| json!({"hash": hash, "author": author.name, "email": author.email, "timestamp": time, "message": message});
+            ok(history.commits.into_iter().map(commit).collect::<Vec<_>>())
+        }
+        ["remotes"] => {
+            let list: RemoteList = desk.get(&at("remotes")?).await?;
+            ok(list)
+        }
+        _ => Err(api::nothing(call)),
+    }
+}
+
+fn status(status: &GitStatus) -> Value {
+    let files = status.files.iter().map(|file| {
+        let extra = file.from.as_deref().unwrap_or_default();
+        json!({"name": file.path, "extra": extra, "staging": word(file.staged), "worktree": word(file.unstaged)})
+    });
+    let distance = status.distance.unwrap_or_default();
+    json!({
+        "currentBranch": status.branch.as_deref().unwrap_or("HEAD"),
+        "detached": status.branch.is_none(),
+        "upstream": status.upstream.as_deref().unwrap_or_default(),
+        "branchPublished": status.distance.is_some(),
+        "ahead": distance.ahead,
+        "behind": distance.behind,
+        "fileStatus": files.collect::<Vec<_>>(),
+    })
+}
+
+fn word(change: GitChange) -> &'static str {
+    match change {
+        GitChange::Unmodified => "Unmodified",
+        GitChange::Modified | GitChange::TypeChanged => "Modified",
+        GitChange::Added => "Added",
+        GitChange::Deleted => "Deleted",
+        GitChange::Renamed => "Renamed",
+        GitChange::Copied => "Copied",
+        GitChange::Unmerged => "Updated but unmerged",
+        GitChange::Untracked => "Untracked",
+    }
+}
+
+// ── repositories ──
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CloneWanted {
     url: String,
+    path: String,
     branch: Option<String>,
     commit_id: Option<String>,
     depth: Option<u32>,
     insecure_skip_tls: bool,
-    username: Option<String>,
-    password: Option<String>,
-    files: Vec<String>,
+    #[serde(flatten)]
+    login: Login,
+}
+
+async fn clone(desk: &Desk, wanted: CloneWanted) -> Reply {
+    let request = CloneRepository {
+        url: need("url", wanted.url)?,
+        path: need("path", wanted.path)?,
+        branch: given(wanted.branch),
+        commit: given(wanted.commit_id),
+        depth: wanted.depth,
+        insecure: wanted.insecure_skip_tls,
+        credentials: wanted.login.credentials(),
+    };
+    ask(desk, "clone", &request).await?;
+    empty(StatusCode::OK)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Init {
+    path: String,
+    bare: bool,
+    initial_branch: Option<String>,
+}
+
+async fn init(desk: &Desk, wanted: Init) -> Reply {
+    let request = InitRepository { path: need("path", wanted.path)?, bare: wanted.bare, branch: given(wanted.initial_branch) };
+    ask(desk, "init", &request).await?;
+    empty(StatusCode::CREATED)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NewRemote {
+    path: String,
     name: String,
+    url: String,
+    fetch: bool,
+    overwrite: bool,
+}
+
+async fn add_remote(desk: &Desk, wanted: NewRemote) -> Reply {
+    let request = AddRemote {
+        path: need("path", wanted.path)?,
+        name: need("name", wanted.name)?,
+        url: need("url", wanted.url)?,
+        fetch: wanted.fetch,
+        overwrite: wanted.overwrite,
+    };
+    ask(desk, "remotes", &request).await?;
+    empty(StatusCode::CREATED)
+}
+
+// ── commits ──
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Add {
+    path: String,
+    files: Vec<String>,
+}
+
+async fn add(desk: &Desk, wanted: Add) -> Reply {
+    ask(desk, "add", &AddFiles { path: need("path", wanted.path)?, files: some_files(wanted.files)? }).await?;
+    empty(StatusCode::OK)
+}
+
+fn some_files(files: Vec<String>) -> Reply<Vec<String>> {
+    if files.is_empty() { Err(Failure::bad_request("bad request: files are required")) } else { Ok(files) }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NewCommit {
+    path: String,
     message: String,
     author: String,
     email: String,
     allow_empty: bool,
-    remote: Option<String>,
-    set_upstream: bool,
-    bare: bool,
-    initial_branch: Option<String>,
-    mode: Option<String>,
-    target: Option<String>,
-    source: Option<String>,
-    staged: Option<bool>,
-    worktree: Option<bool>,
-    fetch: bool,
-    overwrite: bool,
-    key: String,
-    value: String,
-    scope: Option<String>,
-    host: Option<String>,
-    protocol: Option<String>,
 }
 
-pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply {
-    let method = call.parts.method.clone();
-    if method == Method::GET {
-        let query = call.query();
-        if let ["config"] = words {
-            let scope = scope(query.get("scope"))?;
-            return config(&desk, query.get("path"), scope, query.need("key")?).await;
-        }
-        let path = query.need("path")?;
-        return match words {
-            ["status"] => status(&desk, path).await,
-            ["branches"] => branches(&desk, path).await,
-            ["history"] => history(&desk, path).await,
-            ["remotes"] => remotes(&desk, path).await,
-            _ => Err(api::nothing(&call)),
-        };
-    }
-    let wanted: Wanted = call.json().await?;
-    let git = Git { desk: &desk, path: Some(&wanted.path), credentials: wanted.credentials() };
-    let done = match (&method, words) {
-        (&Method::POST, ["clone"]) => return clone(&desk, &wanted).await,
-        (&Method::POST, ["init"]) => return init(&desk, &wanted).await,
-        (&Method::POST, ["config", "user"]) => return user(&desk, &wanted).await,
-        (&Method::POST, ["config"]) => return set(&desk, &wanted).await,
-        (&Method::POST, ["credentials"]) => return authenticate(&desk, &wanted).await,
-        _ if wanted.path.is_empty() => return Err(Failure::bad_request("bad request: path is required")),
-        (&Method::POST, ["commit"]) => return commit(&git, &wanted).await,
-        (&Method::POST, ["remotes"]) => return add_remote(&git, &wanted).await,
-        (&Method::POST, ["branches"]) => {
-            // It is checked out, too.
-            git.run(&["checkout", "-b", &wanted.name, "--"]).await?;
-            return empty(StatusCode::CREATED);
-        }
-        (&Method::DELETE, ["branches"]) => {
-            git.run(&["branch", "-D", "--", &wanted.name]).await?;
-            return empty(StatusCode::NO_CONTENT);
-        }
-        (&Method::POST, ["add"]) => git.run_on(&["add"], &wanted.files).await,
-        (&Method::POST, ["checkout"]) => git.run(&["checkout", need("branch", wanted.branch.as_deref())?, "--"]).await,
-        (&Method::POST, ["push"]) => {
-            let mut words = vec!["push"];
-            words.extend(wanted.set_upstream.then_some("--set-upstream"));
-            words.extend(wanted.from());
-            // Without a branch, the one that is checked out: what "simple" refuses for want of an upstream is meant all the same.
-            words.extend(wanted.branch.is_none().then_some("HEAD"));
-            git.run(&words).await
-        }
-        (&Method::POST, ["pull"]) => {
-            let mut words = vec!["pull", "--no-rebase"];
-            if wanted.remote.is_some() || wanted.branch.is_some() {
-                words.extend(wanted.from());
-            }
-            git.run(&words).await
-        }
-        (&Method::POST, ["reset"]) => reset(&git, &wanted).await,
-        (&Method::POST, ["restore"]) => restore(&git, &wanted).await,
-        _ => return Err(api::nothing(&call)),
+async fn commit(desk: &Desk, wanted: NewCommit) -> Reply {
+    let request = MakeCommit {
+        path: need("path", wanted.path)?,
+        message: need("message", wanted.message)?,
+        author: Some(GitAuthor { name: need("author", wanted.author)?, email: need("email", wanted.email)? }),
+        allow_empty: wanted.allow_empty,
     };
-    done.and_then(|_| empty(StatusCode::OK))
+    let made: MadeCommit = desk.post(&format!("{GIT}/commit"), &request).await?;
+    ok(made)
 }
 
-impl Wanted {
-    fn credentials(&self) -> Option<(&str, &str)> {
-        let given = |text: &'_ Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let some = given(&self.username) || given(&self.password);
-        some.then(|| (self.username.as_deref().unwrap_or_default(), self.password.as_deref().unwrap_or_default()))
-    }
-
-    /// A remote and a branch of it, as far as they are named.
-    fn from(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.remote.as_deref().unwrap_or("origin")).chain(self.branch.as_deref())
-    }
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Exchange {
+    path: String,
+    remote: Option<String>,
+    branch: Option<String>,
+    set_upstream: bool,
+    #[serde(flatten)]
+    login: Login,
 }
 
-fn need<'a>(name: &str, value: Option<&'a str>) -> Reply<&'a str> {
-    value.filter(|value| !value.is_empty()).ok_or_else(|| Failure::bad_request(format!("bad request: {name} is required")))
-}
-
-// ── the program ──
-
-struct Git<'a> {
-    desk: &'a Desk,
-    /// The repository; paths are below the home.
-    path: Option<&'a str>,
-    credentials: Option<(&'a str, &'a str)>,
-}
-
-impl Git<'_> {
-    async fn run(&self, words: &[&str]) -> Reply<String> {
-        self.run_with(words, None).await
-    }
-
-    /// With files, which may be called like options.
-    async fn run_on(&self, words: &[&str], files: &[String]) -> Reply<String> {
-        if files.is_empty() {
-            return Err(Failure::bad_request("bad request: files are required"));
-        }
-        let words: Vec<&str> = words.iter().copied().chain(["--"]).chain(files.iter().map(String::as_str)).collect();
-        self.run(&words).await
-    }
-
-    async fn run_with(&self, words: &[&str], input: Option<String>) -> Reply<String> {
-        let (code, said) = self.ask(words, input).await?;
-        if code == 0 { Ok(said) } else { Err(self.complaint(words, &said)) }
-    }
-
-    /// How it ended and what it said.
-    async fn ask(&self, words: &[&str], input: Option<String>) -> Reply<(i32, String)> {
-        let mut argv = vec!["git".to_owned()];
-        if let Some(path) = self.path {
-            argv.extend(["-C".to_owned(), path.to_owned()]);
-        }
-        let mut variables = BTreeMap::from([
-            // It asks nobody, and speaks the language in which it is read.
-            ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
-            ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
-        ]);
-        if let Some((user, password)) = self.credentials {
-            argv.extend(["-c", "credential.helper=", "-c", ASK_ENVIRONMENT].map(str::to_owned));
-            variables.insert("HOTDESK_GIT_USER".into(), user.into());
-            variables.insert("HOTDESK_GIT_PASSWORD".into(), password.into());
-        }
-        argv.extend(words.iter().map(|word| (*word).to_owned()));
-        // By way of a shell, which knows what to say if there is no such program.
-        let shell = ["/bin/sh", "-c", "exec \"$@\"", "sh"].map(str::to_owned).into_iter().chain(argv).collect();
-        let run = RunProcess { argv: Some(shell), stdin: input, ..RunProcess::default() };
-        let result = run_in(self.desk, run, Some(variables), None).await?;
-        if exit_code(&result) == NO_PROGRAM {
-            let hint =
-                "the template of this sandbox has no git: take `code` or `desktop`, or a template of your own with the package";
-            return Err(Failure::unsupported(hint));
-        }
-        Ok((exit_code(&result), result.stdout))
-    }
-
-    /// What went wrong, by what it said. SDKs raise finer classes by the status.
-    fn complaint(&self, words: &[&str], said: &str) -> Failure {
-        let lower = said.to_lowercase();
-        let says = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
-        let status = if says(&[
-            "authentication failed",
-            "could not read username",
-            "could not read password",
-            "terminal prompts disabled",
-        ]) {
-            StatusCode::UNAUTHORIZED
-        } else if says(&["returned error: 403", "permission denied"]) {
-            StatusCode::FORBIDDEN
-        } else if says(&[
-            "non-fast-forward",
-            "fetch first",
-            "updates were rejected",
-            "would be overwritten",
-            "already exists",
-            "needs merge",
-            "conflict",
-            "unmerged",
-        ]) {
-            StatusCode::CONFLICT
-        } else if says(&[
-            "not a git repository",
-            "cannot change to",
-            "repository not found",
-            "returned error: 404",
-            "does not exist",
-            "not found",
-            "did not match any",
-            "unknown revision",
-            "invalid reference",
-            "no such remote",
-            "does not appear to be a git repository",
-        ]) {
-            StatusCode::NOT_FOUND
-        } else {
-            StatusCode::BAD_REQUEST
-        };
-        let mut text = format!("git {}: {}", words.first().unwrap_or(&""), said.trim());
-        if let Some((_, password)) = self.credentials.filter(|(_, password)| !password.is_empty()) {
-            text = text.replace(password, "***");
-        }
-        Failure::new(status, text)
-    }
-}
-
-// ── making repositories ──
-
-async fn clone(desk: &Desk, wanted: &Wanted) -> Reply {
-    let (url, path) = (need("url", Some(&wanted.url))?, need("path", Some(&wanted.path))?);
-    let git = Git { desk, path: None, credentials: wanted.credentials() };
-    let depth = wanted.depth.filter(|depth| *depth > 0).map(|depth| format!("--depth={depth}"));
-    let branch = wanted.branch.as_deref().filter(|branch| !branch.is_empty()).map(|branch| format!("--branch={branch}"));
-    let mut words = Vec::new();
-    words.extend(wanted.insecure_skip_tls.then_some(["-c", "http.sslVerify=false"]).into_iter().flatten());
-    words.push("clone");
-    words.extend(depth.as_deref());
-    words.extend(branch.as_deref());
-    words.extend(["--", url, path]);
-    git.run(&words).await?;
-    if let Some(commit) = wanted.commit_id.as_deref().filter(|commit| !commit.is_empty()) {
-        let git = Git { path: Some(path), ..git };
-        if git.run(&["checkout", "--detach", commit, "--"]).await.is_err() {
-            // A clone that is not deep may not have it.
-            git.run(&["fetch", "origin", commit]).await?;
-            git.run(&["checkout", "--detach", "FETCH_HEAD", "--"]).await?;
-        }
-    }
+async fn push(desk: &Desk, wanted: Exchange) -> Reply {
+    let request = PushCommits {
+        path: need("path", wanted.path)?,
+        remote: given(wanted.remote),
+        branch: given(wanted.branch),
+        set_upstream: wanted.set_upstream,
+        credentials: wanted.login.credentials(),
+    };
+    ask(desk, "push", &request).await?;
     empty(StatusCode::OK)
 }
 
-async fn init(desk: &Desk, wanted: &Wanted) -> Reply {
-    let path = need("path", Some(&wanted.path))?;
-    let branch = wanted.initial_branch.as_deref().filter(|branch| !branch.is_empty());
-    let branch = branch.map(|branch| format!("--initial-branch={branch}"));
-    let mut words = vec!["init"];
-    words.extend(wanted.bare.then_some("--bare"));
-    words.extend(branch.as_deref());
-    words.extend(["--", path]);
-    Git { desk, path: None, credentials: None }.run(&words).await?;
-    empty(StatusCode::CREATED)
-}
-
-// ── changing them ──
-
-async fn commit(git: &Git<'_>, wanted: &Wanted) -> Reply {
-    let message = need("message", Some(&wanted.message))?;
-    let (name, email) = (need("author", Some(&wanted.author))?, need("email", Some(&wanted.email))?);
-    let (name, email) = (format!("user.name={name}"), format!("user.email={email}"));
-    let mut words = vec!["-c", &name, "-c", &email, "commit", "--quiet", "-m", message];
-    words.extend(wanted.allow_empty.then_some("--allow-empty"));
-    git.run(&words).await?;
-    let hash = git.run(&["rev-parse", "HEAD"]).await?;
-    ok(json!({"hash": hash.trim()}))
-}
-
-async fn reset(git: &Git<'_>, wanted: &Wanted) -> Reply<String> {
-    let target = wanted.target.as_deref().filter(|target| !target.is_empty()).unwrap_or("HEAD");
-    if !wanted.files.is_empty() {
-        return git.run_on(&["reset", "--quiet", target], &wanted.files).await;
-    }
-    let mode = match wanted.mode.as_deref().unwrap_or("mixed") {
-        mode @ ("soft" | "mixed" | "hard" | "merge" | "keep") => format!("--{mode}"),
-        "" => "--mixed".into(),
-        other => return Err(Failure::bad_request(format!("bad request: {} is no way to reset", other.escape_default()))),
+async fn pull(desk: &Desk, wanted: Exchange) -> Reply {
+    let request = PullCommits {
+        path: need("path", wanted.path)?,
+        remote: given(wanted.remote),
+        branch: given(wanted.branch),
+        credentials: wanted.login.credentials(),
     };
-    git.run(&["reset", "--quiet", &mode, target, "--"]).await
+    ask(desk, "pull", &request).await?;
+    empty(StatusCode::OK)
 }
 
-async fn restore(git: &Git<'_>, wanted: &Wanted) -> Reply<String> {
-    let source = wanted.source.as_deref().filter(|source| !source.is_empty()).map(|source| format!("--source={source}"));
-    let mut words = vec!["restore"];
-    words.extend(source.as_deref());
-    words.extend((wanted.staged == Some(true)).then_some("--staged"));
-    words.extend((wanted.worktree == Some(true)).then_some("--worktree"));
-    git.run_on(&words, &wanted.files).await
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reset {
+    path: String,
+    mode: Option<String>,
+    target: Option<String>,
+    files: Vec<String>,
 }
 
-async fn add_remote(git: &Git<'_>, wanted: &Wanted) -> Reply {
-    let (name, url) = (need("name", Some(&wanted.name))?, need("url", Some(&wanted.url))?);
-    if wanted.overwrite {
-        let _ = git.run(&["remote", "remove", name]).await;
-    }
-    git.run(&["remote", "add", "--", name, url]).await?;
-    if wanted.fetch {
-        git.run(&["fetch", name]).await?;
-    }
+async fn reset(desk: &Desk, wanted: Reset) -> Reply {
+    let mode = match given(wanted.mode).as_deref() {
+        None | Some("mixed") => ResetMode::Mixed,
+        Some("soft") => ResetMode::Soft,
+        Some("hard") => ResetMode::Hard,
+        Some("merge") => ResetMode::Merge,
+        Some("keep") => ResetMode::Keep,
+        Some(other) => return Err(Failure::bad_request(format!("bad request: {} is no way to reset", other.escape_default()))),
+    };
+    // With files Daytona has but one way, whatever it is told.
+    let mode = Some(mode).filter(|_| wanted.files.is_empty());
+    let request = ResetRepository { path: need("path", wanted.path)?, mode, target: given(wanted.target), files: wanted.files };
+    ask(desk, "reset", &request).await?;
+    empty(StatusCode::OK)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Restore {
+    path: String,
+    files: Vec<String>,
+    source: Option<String>,
+    staged: Option<bool>,
+    worktree: Option<bool>,
+}
+
+async fn restore(desk: &Desk, wanted: Restore) -> Reply {
+    let request = RestoreFiles {
+        path: need("path", wanted.path)?,
+        files: some_files(wanted.files)?,
+        source: given(wanted.source),
+        staged: wanted.staged.unwrap_or_default(),
+        worktree: wanted.worktree.unwrap_or_default(),
+    };
+    ask(desk, "restore", &request).await?;
+    empty(StatusCode::OK)
+}
+
+// ── branches ──
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Branch {
+    path: String,
+    name: String,
+}
+
+async fn create_branch(desk: &Desk, wanted: Branch) -> Reply {
+    // It is checked out, too.
+    let request = NewBranch { path: need("path", wanted.path)?, name: need("name", wanted.name)?, checkout: true };
+    ask(desk, "branches", &request).await?;
     empty(StatusCode::CREATED)
+}
+
+async fn delete_branch(desk: &Desk, wanted: Branch) -> Reply {
+    let (path, name) = (need("path", wanted.path)?, need("name", wanted.name)?);
+    desk.delete(&format!("{GIT}/branches?path={}&name={}", encoded(&path), encoded(&name))).await?;
+    empty(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CheckOut {
+    path: String,
+    branch: String,
+}
+
+async fn checkout(desk: &Desk, wanted: CheckOut) -> Reply {
+    ask(desk, "checkout", &Checkout { path: need("path", wanted.path)?, branch: need("branch", wanted.branch)? }).await?;
+    empty(StatusCode::OK)
 }
 
 // ── settings ──
 
-fn scope(name: Option<&str>) -> Reply<Option<&'static str>> {
+fn scope(name: Option<&str>) -> Reply<Option<GitScope>> {
     match name.unwrap_or_default() {
         "" => Ok(None),
-        "local" => Ok(Some("--local")),
-        "global" => Ok(Some("--global")),
-        "system" => Ok(Some("--system")),
+        "local" => Ok(Some(GitScope::Local)),
+        "global" => Ok(Some(GitScope::Global)),
+        "system" => Ok(Some(GitScope::System)),
         other => {
             Err(Failure::bad_request(format!("bad request: scope is local, global or system, not {}", other.escape_default())))
         }
     }
 }
 
-async fn config(desk: &Desk, path: Option<&str>, scope: Option<&str>, key: &str) -> Reply {
-    let git = Git { desk, path: path.filter(|path| !path.is_empty()), credentials: None };
-    let words: Vec<&str> = ["config"].into_iter().chain(scope).chain(["--get", key]).collect();
-    match git.ask(&words, None).await? {
-        (0, said) => ok(json!({"value": said.trim_end_matches('\n')})),
-        // Not set.
-        (1, _) => ok(json!({})),
-        (_, said) => Err(git.complaint(&words, &said)),
+async fn config(desk: &Desk, query: &Query) -> Reply {
+    scope(query.get("scope"))?;
+    let mut address = format!("{GIT}/config?key={}", encoded(query.need("key")?));
+    for name in ["path", "scope"] {
+        if let Some(value) = query.get(name).filter(|value| !value.is_empty()) {
+            address.push_str(&format!("&{name}={}", encoded(value)));
+        }
     }
+    let setting: GitSetting = desk.get(&address).await?;
+    ok(setting)
 }
 
-async fn put(desk: &Desk, wanted: &Wanted, pairs: &[(&str, &str)]) -> Reply {
-    let path = Some(wanted.path.as_str()).filter(|path| !path.is_empty());
-    // Without a repository it can only be meant for all of them.
-    let usual = if path.is_some() { "--local" } else { "--global" };
-    let scope = scope(wanted.scope.as_deref())?.unwrap_or(usual);
-    let git = Git { desk, path, credentials: None };
-    for (key, value) in pairs {
-        git.run(&["config", scope, key, value]).await?;
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Setting {
+    key: String,
+    value: String,
+    path: Option<String>,
+    scope: Option<String>,
+}
+
+async fn set(desk: &Desk, wanted: Setting) -> Reply {
+    let scope = scope(wanted.scope.as_deref())?;
+    let change = ChangeGitSetting { key: need("key", wanted.key)?, value: wanted.value, path: given(wanted.path), scope };
+    desk.json::<Value>(Method::PUT, &format!("{GIT}/config"), &change).await?;
+    empty(StatusCode::OK)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct User {
+    name: String,
+    email: String,
+    path: Option<String>,
+    scope: Option<String>,
+}
+
+async fn set_user(desk: &Desk, wanted: User) -> Reply {
+    let (name, email) = (need("name", wanted.name)?, need("email", wanted.email)?);
+    for (key, value) in [("user.name", name), ("user.email", email)] {
+        let (path, scope) = (wanted.path.clone(), wanted.scope.clone());
+        set(desk, Setting { key: key.into(), value, path, scope }).await?;
     }
     empty(StatusCode::OK)
 }
 
-async fn set(desk: &Desk, wanted: &Wanted) -> Reply {
-    put(desk, wanted, &[(need("key", Some(&wanted.key))?, &wanted.value)]).await
-}
-
-async fn user(desk: &Desk, wanted: &Wanted) -> Reply {
-    let (name, email) = (need("name", Some(&wanted.name))?, need("email", Some(&wanted.email))?);
-    put(desk, wanted, &[("user.name", name), ("user.email", email)]).await
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Authenticate {
+    username: String,
+    password: String,
+    host: Option<String>,
+    protocol: Option<String>,
 }
 
 /// Keeps a password in the sandbox, for every program in it: that is what was asked for.
-async fn authenticate(desk: &Desk, wanted: &Wanted) -> Reply {
-    let user = need("username", wanted.username.as_deref())?;
-    let password = need("password", wanted.password.as_deref())?;
-    let host = wanted.host.as_deref().filter(|host| !host.is_empty()).unwrap_or("github.com");
-    let protocol = wanted.protocol.as_deref().filter(|protocol| !protocol.is_empty()).unwrap_or("https");
-    if [user, password, host, protocol].iter().any(|text| text.contains('\n')) {
-        return Err(Failure::bad_request("bad request: none of them has more than one line"));
-    }
-    let git = Git { desk, path: None, credentials: None };
-    git.run(&["config", "--global", "credential.helper", "store"]).await?;
-    let input = format!("protocol={protocol}\nhost={host}\nusername={user}\npassword={password}\n\n");
-    git.run_with(&["credential", "approve"], Some(input)).await?;
+async fn authenticate(desk: &Desk, wanted: Authenticate) -> Reply {
+    let keep = KeepCredentials {
+        credentials: GitCredentials {
+            username: need("username", wanted.username)?,
+            password: need("password", wanted.password)?,
+        },
+        host: given(wanted.host).unwrap_or_else(|| HOST.into()),
+        protocol: given(wanted.protocol).unwrap_or_else(|| PROTOCOL.into()),
+    };
+    ask(desk, "credentials", &keep).await?;
     empty(StatusCode::OK)
-}
-
-// ── looking at them ──
-
-async fn status(desk: &Desk, path: &str) -> Reply {
-    let git = Git { desk, path: Some(path), credentials: None };
-    let said = git.run(&["status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z"]).await?;
-    ok(status_of(&said))
-}
-
-/// Reads what `git status --porcelain=v2 --branch -z` says.
-fn status_of(said: &str) -> Value {
-    let (mut branch, mut upstream, mut counts) = ("", "", None);
-    let mut files = Vec::new();
-    let mut records = said.split('\0').filter(|record| !record.is_empty());
-    while let Some(record) = records.next() {
-        let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
-        // How many words stand before the name.
-        let before = match kind {
-            "#" => {
-                let (key, value) = rest.split_once(' ').unwrap_or((rest, ""));
-                match key {
-                    "branch.head" => branch = value,
-                    "branch.upstream" => upstream = value,
-                    "branch.ab" => counts = value.split_once(' '),
-                    _ => {}
-                }
-                continue;
-            }
-            "?" => {
-                files.push(json!({"name": rest, "extra": "", "staging": "Untracked", "worktree": "Untracked"}));
-                continue;
-            }
-            "1" => 7,
-            "2" => 8,
-            "u" => 9,
-            _ => continue,
-        };
-        let Some(name) = rest.splitn(before + 1, ' ').nth(before) else { continue };
-        let mut letters = rest.chars();
-        let (staging, worktree) = (letters.next().map_or("", word), letters.next().map_or("", word));
-        // Renamed and copied files have their old name behind them.
-        let extra = if kind == "2" { records.next().unwrap_or_default() } else { "" };
-        files.push(json!({"name": name, "extra": extra, "staging": staging, "worktree": worktree}));
-    }
-    let number = |text: &str| text.trim_start_matches(['+', '-']).parse::<u64>().unwrap_or(0);
-    let detached = branch == "(detached)";
-    json!({
-        "currentBranch": if detached { "HEAD" } else { branch },
-        "detached": detached,
-        "upstream": upstream,
-        "branchPublished": counts.is_some(),
-        "ahead": counts.map_or(0, |(ahead, _)| number(ahead)),
-        "behind": counts.map_or(0, |(_, behind)| number(behind)),
-        "fileStatus": files,
-    })
-}
-
-fn word(letter: char) -> &'static str {
-    match letter {
-        'M' | 'T' => "Modified",
-        'A' => "Added",
-        'D' => "Deleted",
-        'R' => "Renamed",
-        'C' => "Copied",
-        'U' => "Updated but unmerged",
-        _ => "Unmodified",
-    }
-}
-
-async fn branches(desk: &Desk, path: &str) -> Reply {
-    let git = Git { desk, path: Some(path), credentials: None };
-    let all = git.run(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]).await?;
-    let current = git.run(&["branch", "--show-current"]).await?;
-    ok(json!({"branches": all.lines().collect::<Vec<_>>(), "current": current.trim()}))
-}
-
-async fn history(desk: &Desk, path: &str) -> Reply {
-    let git = Git { desk, path: Some(path), credentials: None };
-    let said = git.run(&["log", "-z", "--format=%H%x1f%an%x1f%ae%x1f%aI%x1f%B"]).await?;
-    let commit = |record: &str| {
-        let mut parts = record.splitn(5, '\x1f');
-        let mut next = || parts.next().unwrap_or_default().to_owned();
-        let (hash, author, email, timestamp, message) = (next(), next(), next(), next(), next());
-        json!({"hash": hash, "author": author, "email": email, "timestamp": timestamp, "message": message.trim_end()})
-    };
-    ok(said.split('\0').filter(|record| !record.is_empty()).map(commit).collect::<Vec<_>>())
-}
-
-async fn remotes(desk: &Desk, path: &str) -> Reply {
-    let git = Git { desk, path: Some(path), credentials: None };
-    let mut remotes = Vec::new();
-    for name in git.run(&["remote"]).await?.lines() {
-        let url = git.run(&["remote", "get-url", name]).await?;
-        remotes.push(json!({"name": name, "url": without_password(url.trim())}));
-    }
-    ok(json!({"remotes": remotes}))
-}
-
-/// `https://user:password@host/` is shown as `https://user@host/`.
-fn without_password(url: &str) -> String {
-    let hidden = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let (user, host) = rest.split_once('@').filter(|(user, _)| !user.contains('/'))?;
-        Some(format!("{scheme}://{}@{host}", user.split_once(':')?.0))
-    };
-    hidden().unwrap_or_else(|| url.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hotdesk_api::git::{GitDistance, GitFile};
 
     #[test]
-    fn a_status_is_read() {
-        let said = "# branch.oid 1\0# branch.head main\0# branch.upstream origin/main\0# branch.ab +2 -1\0\
-                    1 .M N... 100644 100644 100644 a b a file\0\
-                    2 R. N... 100644 100644 100644 a b R100 new name\0old name\0\
-                    u UU N... 1 2 3 4 a b c both\0? un tracked\0";
-        let status = status_of(said);
-        assert_eq!(status["currentBranch"], "main");
-        assert_eq!((&status["ahead"], &status["behind"]), (&json!(2), &json!(1)));
-        let files = status["fileStatus"].as_array().unwrap();
+    fn a_status_is_told_in_daytonas_words() {
+        let file = |path: &str, from: Option<&str>, staged, unstaged| GitFile {
+            path: path.into(),
+            from: from.map(str::to_owned),
+            staged,
+            unstaged,
+        };
+        let told = status(&GitStatus {
+            branch: Some("main".into()),
+            upstream: Some("origin/main".into()),
+            distance: Some(GitDistance { ahead: 2, behind: 1 }),
+            files: vec![
+                file("a file", None, GitChange::Unmodified, GitChange::Modified),
+                file("new", Some("old"), GitChange::Renamed, GitChange::Unmodified),
+                file("both", None, GitChange::Unmerged, GitChange::Unmerged),
+            ],
+            truncated: false,
+        });
+        assert_eq!((&told["currentBranch"], &told["branchPublished"]), (&json!("main"), &json!(true)));
+        assert_eq!((&told["ahead"], &told["behind"], &told["detached"]), (&json!(2), &json!(1), &json!(false)));
+        let files = told["fileStatus"].as_array().unwrap();
         assert_eq!(files[0], json!({"name": "a file", "extra": "", "staging": "Unmodified", "worktree": "Modified"}));
-        assert_eq!(files[1], json!({"name": "new name", "extra": "old name", "staging": "Renamed", "worktree": "Unmodified"}));
-        assert_eq!(files[2]["name"], "both");
-        assert_eq!(files[3]["name"], "un tracked");
-        assert_eq!(files.len(), 4);
-        let fresh = status_of("# branch.oid (initial)\0# branch.head (detached)\0");
-        assert_eq!((&fresh["currentBranch"], &fresh["detached"]), (&json!("HEAD"), &json!(true)));
+        assert_eq!(files[1], json!({"name": "new", "extra": "old", "staging": "Renamed", "worktree": "Unmodified"}));
+        assert_eq!(files[2]["staging"], "Updated but unmerged");
+        let detached = status(&GitStatus::default());
+        assert_eq!((&detached["currentBranch"], &detached["detached"]), (&json!("HEAD"), &json!(true)));
+        assert_eq!((&detached["branchPublished"], &detached["upstream"]), (&json!(false), &json!("")));
     }
 
     #[test]
-    fn passwords_are_not_shown() {
-        assert_eq!(without_password("https://me:secret@host/a@b"), "https://me@host/a@b");
-        for url in ["https://host/a:b@c", "git@host:a/b", "https://me@host/", "/a/b"] {
-            assert_eq!(without_password(url), url);
-        }
+    fn credentials_are_those_that_are_given() {
+        let wanted = |body: Value| serde_json::from_value::<CloneWanted>(body).unwrap().login.credentials();
+        assert_eq!(wanted(json!({"url": "x", "username": null, "password": ""})), None);
+        let some = wanted(json!({"password": "p"}));
+        assert_eq!(some, Some(GitCredentials { username: String::new(), password: "p".into() }));
     }
 }

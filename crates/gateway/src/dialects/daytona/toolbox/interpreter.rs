@@ -1,33 +1,29 @@
-//! Python that remembers: one process of the desk for each context, which runs what it is told (`interpreter.py`).
+//! Python that remembers: a context is a kernel of the desk.
 
-use super::super::desk::Desk;
+use super::super::desk::{Desk, encoded};
 use super::super::reply::{Failure, Reply, ok};
 use super::super::{Call, api};
-use super::stream::{Piece, Pieces};
 use crate::guest;
-use crate::lines::{LONGEST, Lines};
+use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::http::Method;
-use bytes::Bytes;
-use hotdesk_api::process::{ProcessInfo, ProcessList, SendSignal, StartProcess, WriteStdin};
+use axum::http::{Method, StatusCode};
+use hotdesk_api::kernel::{ExecuteCode, Kernel, KernelEvent, KernelList, NewKernel, Outcome};
+use hotdesk_desk_client::Events;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
-const WORKER: &str = include_str!("interpreter.py");
-/// The desk's processes that are contexts have names that begin with this.
-const TAG: &str = "daytona-interpreter/";
+/// Of the desk's own API.
+const KERNELS: &str = "/v1/kernels";
 /// The context of whoever names none.
 const DEFAULT: &str = "default";
 /// How long code may take that has no limit of its own.
 const USUAL: Duration = Duration::from_secs(600);
 /// A client that opens a socket says soon what it wants.
 const FIRST_WORD: Duration = Duration::from_secs(30);
-/// Code that is interrupted gets so long to end; then its context is gone.
-const GRACE: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(20);
 /// Daytona's own number.
 const TIMED_OUT: u16 = 4008;
@@ -41,25 +37,23 @@ pub(crate) async fn answer(mut call: Call, desk: Desk, words: &[&str]) -> Reply 
                 let other = other.escape_default();
                 return Err(Failure::bad_request(format!("bad request: unsupported language: {other} (only python is)")));
             }
-            let id = format!("{:016x}", rand::random::<u64>());
-            let process = start(&desk, &id, wanted.cwd).await?;
-            ok(describe(&desk, &process).await?)
+            let new = NewKernel { cwd: wanted.cwd.filter(|cwd| !cwd.is_empty()), ..NewKernel::default() };
+            let kernel: Kernel = desk.post(KERNELS, &new).await?;
+            ok(context(&kernel))
         }
         (&Method::GET, ["context"]) => {
-            let mut contexts = Vec::new();
-            for process in all(&desk).await?.iter().filter(|process| process.running && name(process) != Some(DEFAULT)) {
-                contexts.push(describe(&desk, process).await?);
-            }
-            ok(json!({"contexts": contexts}))
+            let list: KernelList = desk.get(KERNELS).await?;
+            let named = list.kernels.iter().filter(|kernel| kernel.name != DEFAULT);
+            ok(json!({"contexts": named.map(context).collect::<Vec<_>>()}))
         }
+        (&Method::DELETE, ["context", DEFAULT]) => Err(Failure::bad_request("bad request: the default context can't be deleted")),
         (&Method::DELETE, ["context", id]) => {
-            if *id == DEFAULT {
-                return Err(Failure::bad_request("bad request: the default context can't be deleted"));
-            }
-            let missing =
-                || Failure::not_found(format!("not found: context {}", id.escape_default())).daemon("PROCESS_NOT_FOUND");
-            let process = find(&desk, id).await?.ok_or_else(missing)?;
-            desk.delete(&path(&process)).await?;
+            desk.delete(&path(id)).await.map_err(|failure| match failure.status() {
+                StatusCode::NOT_FOUND => {
+                    Failure::not_found(format!("not found: context {}", id.escape_default())).daemon("PROCESS_NOT_FOUND")
+                }
+                _ => failure,
+            })?;
             ok(json!({"message": "Context deleted successfully"}))
         }
         (&Method::GET, ["execute"]) => {
@@ -86,50 +80,19 @@ struct NewContext {
     language: Option<String>,
 }
 
-// ── contexts ──
-
-async fn all(desk: &Desk) -> Reply<Vec<ProcessInfo>> {
-    let list: ProcessList = desk.get("/v1/processes").await?;
-    Ok(list.processes.into_iter().filter(|process| name(process).is_some()).collect())
+fn path(name: &str) -> String {
+    format!("{KERNELS}/{}", encoded(name))
 }
 
-fn name(process: &ProcessInfo) -> Option<&str> {
-    process.tag.as_deref()?.strip_prefix(TAG)
-}
-
-fn path(process: &ProcessInfo) -> String {
-    format!("/v1/processes/{}", process.id)
-}
-
-async fn find(desk: &Desk, id: &str) -> Reply<Option<ProcessInfo>> {
-    Ok(all(desk).await?.into_iter().rev().find(|process| process.running && name(process) == Some(id)))
-}
-
-async fn start(desk: &Desk, id: &str, cwd: Option<String>) -> Reply<ProcessInfo> {
-    let argv = ["python3", "-c", WORKER].map(str::to_owned).to_vec();
-    let start = StartProcess {
-        argv: Some(argv),
-        cwd: cwd.filter(|cwd| !cwd.is_empty()),
-        patient: true,
-        tag: Some(format!("{TAG}{id}")),
-        ..StartProcess::default()
-    };
-    desk.post("/v1/processes", &start).await
-}
-
-async fn describe(desk: &Desk, process: &ProcessInfo) -> Reply<Value> {
-    let cwd = match &process.cwd {
-        Some(cwd) => cwd.clone(),
-        None => super::home(desk).await?,
-    };
-    let created = i64::try_from(process.started_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    Ok(json!({
-        "id": name(process).unwrap_or_default(),
-        "cwd": cwd,
+fn context(kernel: &Kernel) -> Value {
+    let created = i64::try_from(kernel.started_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    json!({
+        "id": kernel.name,
+        "cwd": kernel.cwd,
         "language": "python",
-        "active": process.running,
+        "active": true,
         "createdAt": created.unwrap_or_default().to_string(),
-    }))
+    })
 }
 
 // ── code ──
@@ -182,136 +145,90 @@ async fn converse(socket: &mut WebSocket, desk: &Desk) -> Result<(), End> {
         Some(0.0) => None,
         Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| refused("timeout must be 0 or more"))?),
     };
-    let process = match &wanted.context_id {
-        Some(id) => find(desk, id).await?.ok_or_else(|| refused(&format!("context not found: {id}")))?,
-        None => match find(desk, DEFAULT).await? {
-            Some(process) => process,
-            None => start(desk, DEFAULT, None).await?,
-        },
+    let run = ExecuteCode {
+        code: wanted.code,
+        env: wanted.envs.unwrap_or_default(),
+        timeout_ms: limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        result: false,
     };
-    let request = format!("{:016x}", rand::random::<u64>());
-    // Listened to first, so that nothing is missed; what another prints meanwhile is not for us.
-    let printed = Pieces::after(desk, &path(&process), process.output_bytes).await?;
-    let line = json!({"request": request, "code": wanted.code, "envs": wanted.envs.unwrap_or_default()}).to_string() + "\n";
-    let input = WriteStdin { text: Some(line), ..WriteStdin::default() };
-    desk.post::<Value>(&format!("{}/stdin", path(&process)), &input).await?;
-    let mut told = Told { printed, lines: Lines::ending(b"\n"), flooded: false, request, begun: false };
-    let followed = follow(socket, &mut told, limit.map(|limit| Instant::now() + limit)).await;
-    // What has not begun waits behind the code of others, which is no business of ours.
-    if (told.begun || told.flooded) && !matches!(followed, Followed::Completed) {
-        interrupt(desk, &process, &mut told).await;
-    }
-    match followed {
-        Followed::Completed | Followed::Left => Ok(()),
-        Followed::Late => Err(End(TIMED_OUT, String::new())),
-        Followed::Dead if told.flooded => Err(End(
-            close_code::SIZE,
-            format!("a line of the interpreter's output is longer than {} KiB: the context is ended", LONGEST >> 10),
-        )),
-        Followed::Dead => Err(End(close_code::AWAY, "the interpreter ended".into())),
-    }
+    let events = match &wanted.context_id {
+        Some(id) => start(desk, id, &run).await.map_err(|failure| match failure.status() {
+            StatusCode::NOT_FOUND => refused(&format!("context not found: {id}")),
+            _ => failure.into(),
+        })?,
+        None => start_in_default(desk, &run).await?,
+    };
+    follow(socket, events).await
 }
 
-enum Followed {
-    Completed,
-    /// It took too long.
-    Late,
-    /// Nobody listens any more.
-    Left,
-    /// The process is gone.
-    Dead,
+async fn start(desk: &Desk, kernel: &str, run: &ExecuteCode) -> Reply<Events<Body>> {
+    let body = serde_json::to_vec(run).map_err(crate::refusal::Refusal::internal)?;
+    desk.call(Method::POST, &format!("{}/execute", path(kernel)), Body::from(body))
+        .await
+        .map(|response| Events::new(response.into_body()))
 }
 
-/// Passes on what the code prints, until it ends.
-async fn follow(socket: &mut WebSocket, told: &mut Told, until: Option<Instant>) -> Followed {
+/// In the default context, which is made when it is first used.
+async fn start_in_default(desk: &Desk, run: &ExecuteCode) -> Reply<Events<Body>> {
+    match start(desk, DEFAULT, run).await {
+        Err(failure) if failure.status() == StatusCode::NOT_FOUND => {}
+        started => return started,
+    }
+    let new = NewKernel { name: Some(DEFAULT.into()), ..NewKernel::default() };
+    match desk.post::<Kernel>(KERNELS, &new).await {
+        // Another client was faster.
+        Err(failure) if failure.status() != StatusCode::CONFLICT => return Err(failure),
+        _ => {}
+    }
+    start(desk, DEFAULT, run).await
+}
+
+/// Passes on what the code does, until it ends. Whoever leaves before makes the desk interrupt it.
+async fn follow(socket: &mut WebSocket, mut events: Events<Body>) -> Result<(), End> {
     let mut ping = tokio::time::interval(PING);
-    let late = async {
-        match until {
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(late);
     loop {
-        tokio::select! {
-            chunk = told.next() => {
-                let Some(chunk) = chunk else { return Followed::Dead };
-                let over = is_end(&chunk);
-                if socket.send(Message::Text(chunk.to_string().into())).await.is_err() {
-                    return if over { Followed::Completed } else { Followed::Left };
-                }
-                if over {
-                    return Followed::Completed;
-                }
-            }
-            heard = socket.recv() => if matches!(heard, Some(Ok(Message::Close(_)) | Err(_)) | None) {
-                return Followed::Left;
+        let message = tokio::select! {
+            event = events.next_json() => match event.ok().flatten() {
+                Some(KernelEvent::End { outcome, reason }) => return finish(socket, outcome, reason).await,
+                Some(event) => match chunk(event) {
+                    Some(chunk) => Message::Text(chunk.to_string().into()),
+                    None => continue,
+                },
+                None => return finish(socket, Outcome::Died, None).await,
             },
-            _ = ping.tick() => if socket.send(Message::Ping(Default::default())).await.is_err() {
-                return Followed::Left;
+            heard = socket.recv() => match heard {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(()),
+                Some(Ok(_)) => continue,
             },
-            () = &mut late => return Followed::Late,
+            _ = ping.tick() => Message::Ping(Default::default()),
+        };
+        if socket.send(message).await.is_err() {
+            return Ok(());
         }
     }
 }
 
-fn is_end(chunk: &Value) -> bool {
-    chunk["type"] == "control"
-}
-
-/// Makes code end. If it does not, its context goes with it.
-async fn interrupt(desk: &Desk, process: &ProcessInfo, told: &mut Told) {
-    let signal = SendSignal { signal: "INT".into(), tree: false };
-    let _ = desk.post::<Value>(&format!("{}/signal", path(process)), &signal).await;
-    let end = Instant::now() + GRACE;
-    loop {
-        match timeout_at(end, told.next()).await {
-            Ok(Some(chunk)) if !is_end(&chunk) => {}
-            Ok(Some(_)) => return,
-            Ok(None) | Err(_) => break,
+async fn finish(socket: &mut WebSocket, outcome: Outcome, reason: Option<String>) -> Result<(), End> {
+    match outcome {
+        Outcome::Done => {
+            let completed = json!({"type": "control", "text": "completed"});
+            // Whoever has left need not know.
+            let _ = socket.send(Message::Text(completed.to_string().into())).await;
+            Ok(())
         }
+        Outcome::TimedOut => Err(End(TIMED_OUT, String::new())),
+        Outcome::Died => Err(End(close_code::AWAY, reason.unwrap_or_else(|| "the interpreter ended".into()))),
     }
-    let _ = desk.delete(&path(process)).await;
 }
 
-/// What a context tells about one request.
-struct Told {
-    printed: Pieces,
-    lines: Lines,
-    /// A line never ended: the code writes where the worker does, and not what it does.
-    flooded: bool,
-    request: String,
-    /// The code runs, or has run.
-    begun: bool,
-}
-
-impl Told {
-    fn line(&mut self) -> Option<Bytes> {
-        let line = self.lines.next();
-        self.flooded |= line.is_err();
-        line.unwrap_or_default()
-    }
-
-    /// None when the process has ended, or can't be understood any more.
-    async fn next(&mut self) -> Option<Value> {
-        loop {
-            while let Some(line) = self.line() {
-                if let Ok(Value::Object(mut chunk)) = serde_json::from_slice(&line)
-                    && chunk.remove("request").is_some_and(|request| request == self.request.as_str())
-                {
-                    if !std::mem::replace(&mut self.begun, true) {
-                        continue;
-                    }
-                    return Some(chunk.into());
-                }
-            }
-            if self.flooded {
-                return None;
-            }
-            match self.printed.next().await? {
-                Piece::Out(data) => self.lines.push(&data),
-                Piece::Err(data) => tracing::debug!(text = %String::from_utf8_lossy(&data), "an interpreter complains"),
-            }
+/// What code does, in Daytona's form, if it has one.
+fn chunk(event: KernelEvent) -> Option<Value> {
+    match event {
+        KernelEvent::Stdout { data } => Some(json!({"type": "stdout", "text": data})),
+        KernelEvent::Stderr { data } => Some(json!({"type": "stderr", "text": data})),
+        KernelEvent::Error { name, value, traceback } => {
+            Some(json!({"type": "error", "name": name, "value": value, "traceback": traceback}))
         }
+        KernelEvent::Result { .. } | KernelEvent::End { .. } => None,
     }
 }

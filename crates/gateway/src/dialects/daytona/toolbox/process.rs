@@ -5,10 +5,11 @@ use super::super::access;
 use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply, ok};
 use axum::http::{Method, StatusCode};
+use hotdesk_api::port::PortList;
 use hotdesk_api::process::{ChangeVariables, RunProcess, RunResult};
 use serde::Deserialize;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A command without a limit of the client's may take as long as the desk lets one: a day.
 const LONGEST_S: f64 = 24.0 * 3600.0;
@@ -89,35 +90,12 @@ pub(crate) async fn metrics(desk: &Desk) -> Reply {
 
 /// Ports that something listens on.
 pub(crate) async fn ports(desk: &Desk) -> Reply {
-    let run = RunProcess { shell: Some("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null".into()), ..RunProcess::default() };
-    let table = run_in(desk, run, None, Some(10.0)).await?;
-    let mut ports: Vec<u16> = table.stdout.lines().filter_map(listening).collect();
-    ports.sort_unstable();
-    ports.dedup();
+    let list: PortList = desk.get("/v1/ports").await?;
+    let ports: BTreeSet<u16> = list.ports.iter().map(|one| one.port).collect();
     ok(json!({"ports": ports}))
-}
-
-/// The port of a line of the kernel's table, if something listens there.
-fn listening(line: &str) -> Option<u16> {
-    const LISTEN: &str = "0A";
-    let mut words = line.split_whitespace().skip(1);
-    let (local, state) = (words.next()?, words.nth(1)?);
-    (state == LISTEN).then(|| u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok())?
 }
 
 pub(crate) async fn port_in_use(call: &Call, desk: &Desk, port: &str) -> Reply {
     let port = access::port(port)?;
     ok(json!({"isInUse": crate::proxy::listens(&call.app, &call.caller, &desk.id, port).await}))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_table_is_read() {
-        assert_eq!(listening("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000"), Some(8080));
-        assert_eq!(listening("   1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000"), None);
-        assert_eq!(listening("  sl  local_address rem_address   st tx_queue"), None);
-    }
 }

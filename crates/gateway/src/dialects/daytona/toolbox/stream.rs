@@ -1,4 +1,4 @@
-//! What a desk's command prints, as it prints it.
+//! What a desk tells as it happens: events, and the output of commands among them.
 
 use super::super::desk::Desk;
 use super::super::reply::{Failure, Reply};
@@ -39,16 +39,8 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// What a command of a shell prints: until it ends, or what there is.
     pub(crate) async fn open(desk: &Desk, command: &str, follow: bool) -> Reply<Self> {
-        Self::read(desk, &format!("{command}/output?encoding=base64&follow={follow}")).await
-    }
-
-    /// What a process prints behind its first so many bytes, until it ends.
-    pub(crate) async fn after(desk: &Desk, process: &str, bytes: u64) -> Reply<Self> {
-        Self::read(desk, &format!("{process}/output?encoding=base64&from={bytes}")).await
-    }
-
-    async fn read(desk: &Desk, path: &str) -> Reply<Self> {
-        let events = desk.client().events(path).await.map_err(|e| desk.failure(e))?;
+        let path = format!("{command}/output?encoding=base64&follow={follow}");
+        let events = desk.client().events(&path).await.map_err(|e| desk.failure(e))?;
         Ok(Self { events, share: desk.app.buffers.share(&desk.caller.who.key) })
     }
 
