@@ -43,7 +43,7 @@ pub(super) struct Played {
     /// Requests to `/v1/count` and `/v1/break`.
     pub(super) count: AtomicUsize,
     /// What `echo` was asked: method, path and body.
-    pub(super) asked: Mutex<Vec<(String, String, Value)>>,
+    pub(super) echoed: Mutex<Vec<(String, String, Value)>>,
     /// Requests to `/v1/slow` and `/v1/stream` that are under way.
     pub(super) waiting: Arc<AtomicUsize>,
     /// Lets `/v1/slow` and the next part of `/v1/stream` go.
@@ -174,7 +174,7 @@ async fn echo(State(played): State<Arc<Played>>, request: Request) -> Json<Value
     let (method, path) = (request.method().to_string(), request.uri().to_string());
     let body = axum::body::to_bytes(request.into_body(), 64 << 20).await.unwrap();
     let read = serde_json::from_slice(&body).unwrap_or_default();
-    played.asked.lock().unwrap().push((method.clone(), path.clone(), read));
+    played.echoed.lock().unwrap().push((method.clone(), path.clone(), read));
     Json(json!({"method": method, "path": path, "headers": headers, "body": String::from_utf8_lossy(&body), "bytes": body.len()}))
 }
 

@@ -46,9 +46,9 @@ async fn programs_of_a_desk_are_run_by_its_keys_alone() {
         for key in [&foreign, &one] {
             assert_eq!(send(Some(key)).await, 404, "{method} {path}");
         }
-        assert!(fake.state.asked.lock().unwrap().is_empty(), "{method} {path}");
+        assert!(fake.state.echoed.lock().unwrap().is_empty(), "{method} {path}");
         send(Some(&own)).await;
-        assert_eq!(fake.state.asked.lock().unwrap().drain(..).count(), 1, "{method} {path}");
+        assert_eq!(fake.state.echoed.lock().unwrap().drain(..).count(), 1, "{method} {path}");
     }
     world.end().await;
 }
@@ -156,7 +156,7 @@ async fn git_of_daytona_is_that_of_the_desk() {
         let path = format!("/daytona/toolbox/{}/git/{call}", desk.id);
         let response = world.ask(method.clone(), &path, &world.admin).json(&body).send().await.unwrap();
         assert_eq!(response.status().as_u16(), status, "{method} {call}: {}", response.text().await.unwrap());
-        let all: Vec<_> = fake.state.asked.lock().unwrap().drain(..).collect();
+        let all: Vec<_> = fake.state.echoed.lock().unwrap().drain(..).collect();
         let (method, path, body) = asked;
         assert_eq!(all, [(method.to_owned(), format!("/v1/git/{path}"), body)]);
     }
@@ -174,7 +174,7 @@ async fn git_of_daytona_is_that_of_the_desk() {
         let text = response.json::<Value>().await.unwrap()["message"].as_str().unwrap().to_owned();
         assert!(text.starts_with("bad request: "), "{call}: {text}");
     }
-    assert!(fake.state.asked.lock().unwrap().is_empty());
+    assert!(fake.state.echoed.lock().unwrap().is_empty());
     world.end().await;
 }
 
