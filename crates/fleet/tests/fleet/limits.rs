@@ -210,7 +210,8 @@ async fn a_project_has_so_many_snapshots_and_no_more() {
     for _ in 0..5 {
         desks.push(make(&fleet, NewDesk { project: Some("many".into()), ..NewDesk::default() }).await.id);
     }
-    let saved = futures_util::future::join_all(desks.iter().map(|id| fleet.snapshot(&admin(), id, None, false))).await;
+    let who = admin();
+    let saved = join_all(desks.iter().map(|id| fleet.snapshot(&who, id, None, false))).await;
     assert_eq!(saved.iter().filter(|saved| saved.is_ok()).count(), 2, "many at once are no more: {saved:?}");
     fleet.close().await;
 
