@@ -150,6 +150,13 @@ impl<T: Transport> Client<T> {
         Ok(Events::new(self.stream(Method::GET, path, Bytes::new().into()).await?.into_body()))
     }
 
+    /// Events of what is asked for in JSON.
+    pub async fn post_events(&self, path: &str, body: &impl Serialize) -> Result<Events<T::Received>> {
+        let body = written(body)?;
+        let begun = self.limited(async { self.good(self.ask(Method::POST, path, body).await?).await }).await?;
+        Ok(Events::new(begun.into_body()))
+    }
+
     /// An answer as it comes, whatever its status; the request may have headers of its own.
     pub async fn exchange(&self, mut request: Request<T::Sent>) -> Result<Response<T::Received>> {
         if let Some(entrance) = self.entrance {

@@ -61,7 +61,6 @@ pub use dialects::e2b::{Settings as E2bSettings, e2b_key};
 pub use error::{Error, Result};
 pub use listen::Address;
 
-
 use app::App;
 use connection::Connections;
 use hotdesk_fleet::Fleet;

@@ -162,10 +162,8 @@ async fn converse(socket: &mut WebSocket, desk: &Desk) -> Result<(), End> {
 }
 
 async fn start(desk: &Desk, kernel: &str, run: &ExecuteCode) -> Reply<Events<Body>> {
-    let body = serde_json::to_vec(run).map_err(crate::refusal::Refusal::internal)?;
-    desk.call(Method::POST, &format!("{}/execute", path(kernel)), Body::from(body))
-        .await
-        .map(|response| Events::new(response.into_body()))
+    let path = format!("{}/execute", path(kernel));
+    desk.client().post_events(&path, run).await.map_err(|e| desk.failure(e))
 }
 
 /// In the default context, which is made when it is first used.
