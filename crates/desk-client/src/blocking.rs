@@ -36,7 +36,7 @@ pub fn ask<V>(
     secret: Option<&str>,
     question: impl AsyncFnOnce(Client<Direct<Socket>>) -> Result<V>,
 ) -> Result<V> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Unreachable)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Connect)?;
     let socket = Socket { stream: Mutex::new(Some(stream)), secret: secret.map(str::to_owned) };
     runtime.block_on(question(Client::new(Direct(socket))))
 }

@@ -7,7 +7,7 @@ use hyper::body::Body;
 
 /// How much may be held. What was taken is given back when it is dropped.
 pub trait Budget {
-    /// Takes so many bytes more, or refuses with [`Error::Full`].
+    /// Takes so many bytes more, or refuses with [`Error::OverBudget`].
     fn grow(&mut self, by: usize) -> Result<()>;
 }
 
@@ -20,13 +20,13 @@ impl Budget for () {
 
 /// What was read. It counts until it is dropped.
 #[derive(Debug)]
-pub struct Whole<G = ()> {
+pub struct Buffered<G = ()> {
     pub bytes: Bytes,
     _budget: G,
 }
 
 /// Reads a body of at most `largest` bytes.
-pub async fn read<B, G>(mut body: B, largest: usize, mut budget: G) -> Result<Whole<G>>
+pub async fn read<B, G>(mut body: B, largest: usize, mut budget: G) -> Result<Buffered<G>>
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
     G: Budget,
@@ -51,5 +51,5 @@ where
         }
         rest.extend_from_slice(&piece);
     }
-    Ok(Whole { bytes: first.unwrap_or_else(|| rest.freeze()), _budget: budget })
+    Ok(Buffered { bytes: first.unwrap_or_else(|| rest.freeze()), _budget: budget })
 }

@@ -1,6 +1,6 @@
 //! What a desk can be asked for, whichever way the request takes.
 
-use crate::body::{Budget, Whole, read};
+use crate::body::{Budget, Buffered, read};
 use crate::headers::ENTRANCE;
 use crate::{Direct, Error, Events, Refusal, Result};
 use bytes::Bytes;
@@ -34,7 +34,7 @@ pub trait Transport: Sync {
     fn exchange(&self, request: Request<Self::Sent>) -> impl Future<Output = Result<Response<Self::Received>>> + Send;
 
     /// Whether the desk itself gave this answer.
-    fn is_desks(&self, _: &Response<Self::Received>) -> bool {
+    fn is_from_desk(&self, _: &Response<Self::Received>) -> bool {
         true
     }
 
@@ -87,7 +87,8 @@ impl<T: Transport> Client<T> {
     /// How far the desk is.
     pub async fn health(&self) -> Result<Health> {
         // A desk that is not ready answers with 503, and with its stage.
-        let whole = self.limited(async { self.read(self.ask(Method::GET, "/health", Bytes::new()).await?).await }).await?;
+        let whole =
+            self.limited(async { self.read(self.exchange_json(Method::GET, "/health", Bytes::new()).await?).await }).await?;
         parse(&whole.bytes)
     }
 
@@ -121,28 +122,29 @@ impl<T: Transport> Client<T> {
 
     /// A call whose body and answer are JSON; `null` is no body, and no answer is `null`.
     pub async fn json<V: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize) -> Result<V> {
-        let whole = self.told(method, path, body).await?;
+        let whole = self.send_json(method, path, body).await?;
         parse(if whole.bytes.is_empty() { b"null" } else { &whole.bytes })
     }
 
     /// The same, where the answer does not matter as long as it is a good one.
     pub async fn tell(&self, method: Method, path: &str, body: &impl Serialize) -> Result<()> {
-        self.told(method, path, body).await.map(drop)
+        self.send_json(method, path, body).await.map(drop)
     }
 
-    async fn told(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Whole<T::Budget>> {
+    async fn send_json(&self, method: Method, path: &str, body: &impl Serialize) -> Result<Buffered<T::Budget>> {
         let body = written(body)?;
-        self.limited(async { self.read(self.good(self.ask(method, path, body).await?).await?).await }).await
+        self.limited(async { self.read(self.check_status(self.exchange_json(method, path, body).await?).await?).await }).await
     }
 
     /// The whole of a good answer to a request whose body is no JSON.
-    pub async fn bytes(&self, method: Method, path: &str, body: T::Sent) -> Result<Whole<T::Budget>> {
-        self.limited(async { self.read(self.good(self.exchange(request(method, path, body)?).await?).await?).await }).await
+    pub async fn bytes(&self, method: Method, path: &str, body: T::Sent) -> Result<Buffered<T::Budget>> {
+        self.limited(async { self.read(self.check_status(self.exchange(request(method, path, body)?).await?).await?).await })
+            .await
     }
 
     /// A good answer as it comes. The time limit is for its beginning.
     pub async fn stream(&self, method: Method, path: &str, body: T::Sent) -> Result<Response<T::Received>> {
-        self.limited(async { self.good(self.exchange(request(method, path, body)?).await?).await }).await
+        self.limited(async { self.check_status(self.exchange(request(method, path, body)?).await?).await }).await
     }
 
     /// Events as they come.
@@ -153,7 +155,8 @@ impl<T: Transport> Client<T> {
     /// Events of what is asked for in JSON.
     pub async fn post_events(&self, path: &str, body: &impl Serialize) -> Result<Events<T::Received>> {
         let body = written(body)?;
-        let begun = self.limited(async { self.good(self.ask(Method::POST, path, body).await?).await }).await?;
+        let exchange = async { self.check_status(self.exchange_json(Method::POST, path, body).await?).await };
+        let begun = self.limited(exchange).await?;
         Ok(Events::new(begun.into_body()))
     }
 
@@ -166,7 +169,7 @@ impl<T: Transport> Client<T> {
     }
 
     /// An answer, if it is a good one.
-    pub async fn good(&self, response: Response<T::Received>) -> Result<Response<T::Received>> {
+    pub async fn check_status(&self, response: Response<T::Received>) -> Result<Response<T::Received>> {
         if response.status().is_success() {
             return Ok(response);
         }
@@ -175,20 +178,20 @@ impl<T: Transport> Client<T> {
 
     /// What an answer that is no good one says.
     pub async fn refusal(&self, response: Response<T::Received>) -> Error {
-        let (status, desks) = (response.status(), self.transport.is_desks(&response));
+        let (status, desks) = (response.status(), self.transport.is_from_desk(&response));
         let text = tokio::time::timeout(REFUSAL_LIMIT, read(response.into_body(), LARGEST_REFUSAL, ())).await;
         let text = text.ok().and_then(Result::ok).map(|whole| whole.bytes).unwrap_or_default();
         let refusal = Box::new(Refusal::new(status, &text));
-        if desks { Error::Refused(refusal) } else { Error::NoWay(refusal) }
+        if desks { Error::Refused(refusal) } else { Error::NotForwarded(refusal) }
     }
 
     /// The whole of an answer, whatever its status.
-    pub async fn read(&self, response: Response<T::Received>) -> Result<Whole<T::Budget>> {
+    pub async fn read(&self, response: Response<T::Received>) -> Result<Buffered<T::Budget>> {
         read(response.into_body(), self.largest, self.transport.budget()).await
     }
 
     /// The answer to JSON, or to no body at all, as it comes and whatever its status.
-    pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Response<T::Received>> {
+    pub async fn exchange_json(&self, method: Method, path: &str, body: Bytes) -> Result<Response<T::Received>> {
         let is_json = !body.is_empty();
         let mut request = request(method, path, body.into())?;
         if is_json {
@@ -199,7 +202,7 @@ impl<T: Transport> Client<T> {
 
     async fn limited<V>(&self, work: impl Future<Output = Result<V>>) -> Result<V> {
         match self.limit {
-            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or(Err(Error::Late(limit))),
+            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or(Err(Error::Timeout(limit))),
             None => work.await,
         }
     }
@@ -209,7 +212,7 @@ impl<C: crate::Connect> Client<Direct<C>> {
     /// Ends all connections with the desk. When this returns, none is open, not even the one that asked.
     pub async fn freeze(&self) -> Result<Frozen> {
         self.limited(async {
-            let answer = self.good(self.ask(Method::POST, "/v1/freeze", Bytes::new()).await?).await?;
+            let answer = self.check_status(self.exchange_json(Method::POST, "/v1/freeze", Bytes::new()).await?).await?;
             parse(&answer.into_body().until_closed(self.largest).await?)
         })
         .await
@@ -219,15 +222,15 @@ impl<C: crate::Connect> Client<Direct<C>> {
 fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    *request.uri_mut() = path.parse().map_err(|e| Error::Unwritable(format!("its address: {e}")))?;
+    *request.uri_mut() = path.parse().map_err(|e| Error::InvalidRequest(format!("its address: {e}")))?;
     Ok(request)
 }
 
 fn written(body: &impl Serialize) -> Result<Bytes> {
-    let text = serde_json::to_vec(body).map_err(|e| Error::Unwritable(e.to_string()))?;
+    let text = serde_json::to_vec(body).map_err(|e| Error::InvalidRequest(e.to_string()))?;
     Ok(if text == b"null" { Bytes::new() } else { text.into() })
 }
 
 fn parse<V: DeserializeOwned>(text: &[u8]) -> Result<V> {
-    serde_json::from_slice(text).map_err(|e| Error::Strange(e.to_string()))
+    serde_json::from_slice(text).map_err(|e| Error::Malformed(e.to_string()))
 }

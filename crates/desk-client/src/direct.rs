@@ -59,7 +59,7 @@ impl<C: Connect> Transport for Direct<C> {
     async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Received>> {
         self.0.open(request.headers_mut());
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        let stream = self.0.connect().await.map_err(Error::Unreachable)?;
+        let stream = self.0.connect().await.map_err(Error::Connect)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::broken)?;
         let connection = AbortOnDropHandle::new(tokio::spawn(async move {
             let stream = connection.without_shutdown().await.map_err(io::Error::other)?.io;

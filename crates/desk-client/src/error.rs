@@ -15,36 +15,36 @@ const LONGEST_TEXT: usize = 300;
 pub enum Error {
     /// There is no connection, so nothing was done.
     #[error("it can't be reached: {0}")]
-    Unreachable(io::Error),
+    Connect(io::Error),
     /// The connection ended before the whole answer was there. What was asked may have been done.
     #[error("it broke off: {0}")]
     Broken(Box<dyn std::error::Error + Send + Sync>),
     /// What was asked may still be done.
     #[error("no answer in {} s", .0.as_secs())]
-    Late(Duration),
+    Timeout(Duration),
     #[error("the answer is larger than {} KiB", .0 >> 10)]
     TooLarge(usize),
     /// The budget for answers that are held is spent.
     #[error("too much is being read at once: ask again when other requests are done")]
-    Full,
+    OverBudget,
     /// The desk said no.
     #[error("{0}")]
     Refused(Box<Refusal>),
     /// Somebody on the way to the desk said no: it does not run, or it is not the caller's.
     #[error("{0}")]
-    NoWay(Box<Refusal>),
+    NotForwarded(Box<Refusal>),
     /// The answer is not what the API promises.
     #[error("the answer can't be understood: {0}")]
-    Strange(String),
+    Malformed(String),
     #[error("the request can't be written: {0}")]
-    Unwritable(String),
+    InvalidRequest(String),
 }
 
 impl Error {
     /// What the desk, or somebody on the way, said instead of doing it.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
-            Self::Refused(refusal) | Self::NoWay(refusal) => Some(refusal),
+            Self::Refused(refusal) | Self::NotForwarded(refusal) => Some(refusal),
             _ => None,
         }
     }

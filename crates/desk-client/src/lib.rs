@@ -30,7 +30,7 @@ mod events;
 mod tests;
 
 pub use address::encoded;
-pub use body::{Budget, Whole};
+pub use body::{Budget, Buffered};
 pub use client::{Client, Health, Transport};
 pub use direct::{Connect, Direct, Received, enter_port, handshake};
 pub use error::{Error, Refusal, Result, foreign, problem};

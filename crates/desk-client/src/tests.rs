@@ -97,7 +97,7 @@ async fn requests_carry_what_a_desk_asks_for() {
     client.tell(Method::DELETE, "/v1/x", &()).await.unwrap();
     assert!(!served.await.unwrap().contains("content-type"), "there is no body");
     let unwritable = client.get::<Value>("/a b").await.unwrap_err();
-    assert!(matches!(unwritable, Error::Unwritable(_)), "{unwritable}");
+    assert!(matches!(unwritable, Error::InvalidRequest(_)), "{unwritable}");
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn an_answer_has_a_largest_size() {
 async fn a_desk_that_does_not_answer_is_given_up() {
     let (client, served) = server(async |_stream| std::future::pending().await).await;
     let error = client.within(Duration::from_millis(50)).health().await.unwrap_err();
-    assert!(matches!(error, Error::Late(_)), "{error}");
+    assert!(matches!(error, Error::Timeout(_)), "{error}");
     served.abort();
     let (client, served) = server(async |mut stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
@@ -140,21 +140,21 @@ async fn a_desk_that_does_not_answer_is_given_up() {
     })
     .await;
     let error = client.within(Duration::from_millis(50)).get::<Value>("/v1/x").await.unwrap_err();
-    assert!(matches!(error, Error::Late(_)), "half an answer is none: {error}");
+    assert!(matches!(error, Error::Timeout(_)), "half an answer is none: {error}");
     served.abort();
 }
 
 #[tokio::test]
 async fn it_is_known_whether_something_may_have_been_done() {
     let nobody = Client::new(Direct(At(([127, 0, 0, 1], 1).into())));
-    assert!(matches!(nobody.health().await.unwrap_err(), Error::Unreachable(_)));
+    assert!(matches!(nobody.health().await.unwrap_err(), Error::Connect(_)));
     for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\ncontent-le"] {
         let (client, _served) = saying(answer, 100).await;
         let error = client.get::<Value>("/v1/x").await.unwrap_err();
         assert!(matches!(error, Error::Broken(_)), "{answer:?}: {error}");
     }
     let (client, _served) = saying(good("<html>"), 100).await;
-    assert!(matches!(client.get::<Value>("/v1/x").await.unwrap_err(), Error::Strange(_)));
+    assert!(matches!(client.get::<Value>("/v1/x").await.unwrap_err(), Error::Malformed(_)));
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn a_desk_that_is_not_ready_says_how_far_it_is() {
     for other in ["{}", r#"{"ready": "yes"}"#, "<html>"] {
         let (client, _served) = saying(good(other), 100).await;
         let error = client.health().await.unwrap_err();
-        assert!(matches!(error, Error::Strange(_)), "{other}: {error}");
+        assert!(matches!(error, Error::Malformed(_)), "{other}: {error}");
     }
 }
 
@@ -280,6 +280,6 @@ fn a_program_without_a_runtime_asks_and_waits() {
         assert_eq!(desk.get::<Value>("/v1/x").await?, json!([1]), "also what comes in chunks");
         desk.get::<Value>("/v1/x").await
     });
-    assert!(matches!(twice, Err(Error::Unreachable(_))), "a socket is good for one request");
+    assert!(matches!(twice, Err(Error::Connect(_))), "a socket is good for one request");
     assert!(!served.join().unwrap().contains("authorization"));
 }

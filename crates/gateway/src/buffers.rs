@@ -40,7 +40,7 @@ impl Budget for Share {
         let mut held = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = held.each.get(&self.key).copied().unwrap_or(0);
         if own + by > EACH || held.all + by > ALL {
-            return Err(Error::Full);
+            return Err(Error::OverBudget);
         }
         held.all += by;
         held.each.insert(self.key.clone(), own + by);
@@ -79,7 +79,7 @@ mod tests {
         let half = read(body(128, 1 << 20), EACH, buffers.share("a")).await.unwrap();
         assert_eq!(half.bytes.len(), 128 << 20);
         let more = read(body(129, 1 << 20), EACH, buffers.share("a")).await;
-        assert!(matches!(more, Err(Error::Full)), "what others of the same key hold counts");
+        assert!(matches!(more, Err(Error::OverBudget)), "what others of the same key hold counts");
         let other = read(body(2, 100), 100, buffers.share("b")).await;
         assert!(matches!(other, Err(Error::TooLarge(100))));
         assert_eq!(read(body(3, 100), 300, buffers.share("b")).await.unwrap().bytes.len(), 300);

@@ -80,7 +80,7 @@ async fn execute(
 ) -> Result<Response> {
     let desk = proxy::desk(&app, &caller, &id).at_most(LARGEST_OUTPUT);
     let wanted = serde_json::to_vec(&wanted).map_err(Refusal::internal)?;
-    let answer = desk.ask(Method::POST, "/execute", wanted.into()).await.map_err(Refusal::internal)?;
+    let answer = desk.exchange_json(Method::POST, "/execute", wanted.into()).await.map_err(Refusal::internal)?;
     if answer.extensions().get::<crate::entrance::PassedOn>().is_none() {
         return Ok(answer);
     }

@@ -80,6 +80,6 @@ mod tests {
         let refused = blocking::ask(own, None, async |desk| desk.get::<u8>("/v1/windows/1").await).unwrap_err();
         desk.join().unwrap();
         assert_eq!(reason(&refused), "no such window");
-        assert_eq!(reason(&Error::Late(PATIENCE)), "the desk does not answer: no answer in 120 s");
+        assert_eq!(reason(&Error::Timeout(PATIENCE)), "the desk does not answer: no answer in 120 s");
     }
 }

@@ -31,7 +31,7 @@ impl Transport for Proxied<'_> {
         Ok(pass(self.app, self.caller, self.desk, target, request).await)
     }
 
-    fn is_desks(&self, response: &Response) -> bool {
+    fn is_from_desk(&self, response: &Response) -> bool {
         response.extensions().get::<PassedOn>().is_some()
     }
 

@@ -91,7 +91,7 @@ async fn settle(vm: &Vm, board: &Board, secret: Option<&str>) -> Result<Kind> {
         match desk(vm, secret, FIRST_ANSWER).health().await {
             Ok(health) if health.ready => return Ok(Kind::Desk),
             Ok(health) => note(board, "session", format!("the desk inside is at `{}`", health.stage)),
-            Err(hotdesk_desk_client::Error::Strange(_)) => break Kind::Other,
+            Err(hotdesk_desk_client::Error::Malformed(_)) => break Kind::Other,
             Err(_) => note_sign(board, *signs.borrow_and_update()),
         }
         tokio::select! {

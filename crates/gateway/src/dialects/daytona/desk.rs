@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 pub(crate) use hotdesk_desk_client::encoded;
-use hotdesk_desk_client::{Client, Error, Whole};
+use hotdesk_desk_client::{Buffered, Client, Error};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -47,7 +47,7 @@ impl Desk {
         self.client().json(method, path, body).await.map_err(|e| self.failure(e))
     }
 
-    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Whole<Share>> {
+    pub(crate) async fn bytes(&self, method: Method, path: &str, body: Body) -> Reply<Buffered<Share>> {
         self.client().bytes(method, path, body).await.map_err(|e| self.failure(e))
     }
 
@@ -66,15 +66,15 @@ impl Desk {
         let unread = |status| Failure::new(status, format!("the sandbox's answer can't be read: {error}"));
         match &error {
             // By these words SDKs and their users know that the sandbox has to be started first.
-            Error::Refused(refusal) | Error::NoWay(refusal) if refusal.problem.code == "not_running" => {
+            Error::Refused(refusal) | Error::NotForwarded(refusal) if refusal.problem.code == "not_running" => {
                 Failure::bad_request(format!("bad request: {}. Is the Sandbox started?", refusal.problem.detail))
             }
-            Error::NoWay(refusal) if refusal.problem.code == "not_found" => Failure::no_sandbox(&self.id),
-            Error::Refused(refusal) | Error::NoWay(refusal) => Failure::from(refusal.problem.clone()),
-            Error::Full => unread(StatusCode::TOO_MANY_REQUESTS),
-            Error::Unwritable(_) => Failure::bad_request(format!("bad request: {error}")),
-            Error::Strange(_) => Refusal::internal(error).into(),
-            Error::Unreachable(_) | Error::Broken(_) | Error::Late(_) | Error::TooLarge(_) => unread(StatusCode::BAD_GATEWAY),
+            Error::NotForwarded(refusal) if refusal.problem.code == "not_found" => Failure::no_sandbox(&self.id),
+            Error::Refused(refusal) | Error::NotForwarded(refusal) => Failure::from(refusal.problem.clone()),
+            Error::OverBudget => unread(StatusCode::TOO_MANY_REQUESTS),
+            Error::InvalidRequest(_) => Failure::bad_request(format!("bad request: {error}")),
+            Error::Malformed(_) => Refusal::internal(error).into(),
+            Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::TooLarge(_) => unread(StatusCode::BAD_GATEWAY),
         }
     }
 }

@@ -149,11 +149,11 @@ impl From<Error> for Fault {
             Error::Refused(refusal) => {
                 Self { code: Code::of(refusal.status.as_u16()), status: Some(refusal.status), message: refusal.problem.detail }
             }
-            Error::Full => Self::new(Code::ResourceExhausted, error.to_string()),
-            Error::Unwritable(_) => Self::bad(error.to_string()),
-            Error::Strange(_) => Self::internal(error.to_string()),
+            Error::OverBudget => Self::new(Code::ResourceExhausted, error.to_string()),
+            Error::InvalidRequest(_) => Self::bad(error.to_string()),
+            Error::Malformed(_) => Self::internal(error.to_string()),
             // There is no way to the desk, or it ended meanwhile.
-            Error::NoWay(_) | Error::Unreachable(_) | Error::Broken(_) | Error::Late(_) | Error::TooLarge(_) => {
+            Error::NotForwarded(_) | Error::Connect(_) | Error::Broken(_) | Error::Timeout(_) | Error::TooLarge(_) => {
                 tracing::debug!(%error, "a sandbox can't be reached");
                 Self::gone()
             }
