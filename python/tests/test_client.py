@@ -107,6 +107,17 @@ def test_create_is_sent_again_with_the_same_key(scripted, broken):
     assert json.loads(body) == {"template": "bare", "labels": {"a": "b"}, "resources": {"cpus": 1.0}, "screen": {"width": 800, "height": 600}}
 
 
+def test_a_fork_says_what_it_is_told_and_no_more(scripted):
+    desk = desk_of(scripted)
+    scripted.then((201, DESK), (201, DESK))
+    desk.fork(timeout=5)
+    desk.fork(labels={}, env={"A": "1"}, policy=models.Policy(ttl_s=60), timeout=5)
+    plain, told = [json.loads(body) for _, path, _, body in scripted.seen if "/fork" in path]
+    assert plain == {}, "all of it is as in the desk that is forked"
+    assert (told["labels"], told["env"]) == ({}, {"A": "1"}), "none is not the same as nothing said"
+    assert {name: value for name, value in told["policy"].items() if value is not None} == {"ttl_s": 60}
+
+
 def test_actions_are_never_sent_again(scripted, broken):
     scripted.then((200, DESK), broken)
     with Hotdesk(scripted.url, "k") as fleet:

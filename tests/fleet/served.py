@@ -68,8 +68,9 @@ class Serve:
         self.environment = environment or {}
         self.process: subprocess.Popen[bytes] | None = None
         self._clients: list[hotdesk.Hotdesk] = []
-        if settings:
-            Path(self.data, "hotdesk.toml").write_text(settings)
+        # Tests build what they need; what nobody waits for would only take the machine from those that do.
+        if data is None or settings:
+            Path(self.data, "hotdesk.toml").write_text((settings if "build_ahead" in settings else f"build_ahead = []\n{settings}"))
 
     # ── life ──
 

@@ -1,5 +1,6 @@
 //! What hands do: the one list of actions that every dialect is translated to.
 
+use crate::json::object;
 use crate::problem::Problem;
 use crate::screen::{CursorManner, PictureFormat, SettledRequest};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,7 @@ pub enum Easing {
 pub enum Action {
     /// Puts the pointer at a place, at once or over `ms` milliseconds.
     Move {
+        #[serde(deserialize_with = "object")]
         to: Point,
         #[serde(default)]
         ms: u32,
@@ -67,7 +69,7 @@ pub enum Action {
     },
     /// Presses and releases a button `times` times, while `hold` keys are down.
     Click {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object")]
         at: Option<Point>,
         #[serde(default)]
         button: Button,
@@ -78,14 +80,14 @@ pub enum Action {
     },
     /// Presses a button and keeps it down.
     ButtonDown {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object")]
         at: Option<Point>,
         #[serde(default)]
         button: Button,
     },
     /// Releases a button.
     ButtonUp {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object")]
         at: Option<Point>,
         #[serde(default)]
         button: Button,
@@ -93,6 +95,7 @@ pub enum Action {
     /// Drags along a path with a button down, over `ms` milliseconds. The first point is where the button
     /// goes down; a path of one point starts where the pointer is.
     Drag {
+        #[serde(deserialize_with = "object")]
         path: Vec<Point>,
         #[serde(default)]
         button: Button,
@@ -105,7 +108,7 @@ pub enum Action {
     },
     /// Turns the wheel: `dy` notches down (negative: up), `dx` notches right (negative: left).
     Scroll {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "object")]
         at: Option<Point>,
         #[serde(default)]
         dx: i32,
@@ -167,7 +170,7 @@ pub struct Batch {
 #[serde(untagged)]
 pub enum Wish {
     Plain(bool),
-    Shaped(PictureShape),
+    Shaped(#[serde(deserialize_with = "object")] PictureShape),
 }
 
 /// What a picture should be like.

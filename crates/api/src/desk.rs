@@ -155,12 +155,14 @@ pub struct NewDesk {
     pub snapshot: Option<String>,
     /// The provider (default: the fleet's first).
     pub provider: Option<String>,
-    pub labels: BTreeMap<String, String>,
-    pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeMap<String, String>>,
     /// Variables of the commands that a dialect starts in the desk, which its own programs do not have. Not part of the API.
     #[serde(skip)]
     #[schema(ignore)]
-    pub commands_env: BTreeMap<String, String>,
+    pub commands_env: Option<BTreeMap<String, String>>,
     pub resources: ResourcesRequest,
     pub policy: PolicyRequest,
     pub screen: Option<Size>,
@@ -170,7 +172,8 @@ pub struct NewDesk {
     /// Only for keys of the whole fleet: whose desk it is (default: `default`).
     pub project: Option<String>,
     /// Volumes that are mounted in it.
-    pub volumes: Vec<VolumeMount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<VolumeMount>>,
     /// Wait for a free place instead of a refusal when a limit is reached, so many seconds.
     pub queue_s: u64,
 }

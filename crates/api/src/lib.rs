@@ -14,6 +14,7 @@ pub mod fleet;
 pub mod freeze;
 pub mod git;
 pub mod health;
+pub mod json;
 pub mod kernel;
 pub mod lease;
 pub mod port;

@@ -4,6 +4,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
+/// The shell in which a desk runs its entrypoint.
+pub const ENTRYPOINT: &str = "entrypoint";
+/// The variable in a new desk's `env` that holds its entrypoint, a shell command. Programs of the desk do not have it.
+pub const ENTRYPOINT_VARIABLE: &str = "HOTDESK_ENTRYPOINT";
+
 /// A shell to open.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -282,6 +282,12 @@ pub(crate) struct DeskArgs {
     #[arg(long, env = "HOTDESK_START", value_name = "COMMAND", value_delimiter = '\n')]
     start: Vec<String>,
 
+    /// A shell command to run with each start
+    ///
+    /// Its output and exit code are those of command 1 of the shell `entrypoint`. Its end is not the desk's.
+    #[arg(long, env = "HOTDESK_ENTRYPOINT", value_name = "COMMAND")]
+    entrypoint: Option<String>,
+
     /// How the log is written to stderr: `text` or `json` [default: text]
     #[arg(long, env = "HOTDESK_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -313,6 +319,7 @@ impl DeskArgs {
             wm: if self.no_wm { Some(WindowManagerChoice::None) } else { self.wm },
             home: self.home,
             start: some(self.start),
+            entrypoint: self.entrypoint,
             browser: BrowserSettings::default(),
             env: Default::default(),
             log_format: self.log_format,

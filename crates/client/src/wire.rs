@@ -47,7 +47,7 @@ mod tests {
         // Said, though it is what is so without a word: the template may want something else.
         desk.resources.cpus = Some(2.0);
         desk.policy.ttl_s = Some(0);
-        desk.labels.insert("k".into(), "v".into());
+        desk.labels = Some([("k".to_owned(), "v".to_owned())].into());
         let sent = sparse(&desk).unwrap();
         assert_eq!(sent, json!({"name": "a", "resources": {"cpus": 2.0}, "policy": {"ttl_s": 0}, "labels": {"k": "v"}}));
         assert_eq!(serde_json::from_value::<NewDesk>(sent).unwrap(), desk);

@@ -55,6 +55,8 @@ pub struct Config {
     pub home: Option<PathBuf>,
     /// Shell commands that are started with the session.
     pub start: Vec<String>,
+    /// A shell command that is run with each start, in a shell of its own.
+    pub entrypoint: Option<String>,
     pub browser: Browser,
     /// Added to the environment of programs.
     pub env: BTreeMap<String, String>,
@@ -95,6 +97,7 @@ impl Default for Config {
             window_manager: WindowManagerChoice::default(),
             home: None,
             start: Vec::new(),
+            entrypoint: None,
             browser: Browser::default(),
             env: BTreeMap::new(),
             log_format: LogFormat::default(),

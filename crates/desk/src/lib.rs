@@ -100,7 +100,7 @@ impl Desk {
         let access = access::Access::new(place.clone());
         let tracer = trace::Tracer::new(&place.home, screen.clone(), access.clone());
         let gate = lease::Gate::new(lease.clone(), tracer.clone());
-        Ok(Self {
+        let desk = Self {
             session: session::Session::start(&config, place.clone(), claim, screen.clone())?,
             screen,
             input: input::Input::new(place.clone()).gated(gate.clone()),
@@ -126,7 +126,22 @@ impl Desk {
             freeze: Default::default(),
             last_look: Default::default(),
             any_display,
-        })
+        };
+        // Before anybody is served, so that who finds the desk finds its entrypoint.
+        if let Some(command) = desk.config.entrypoint.clone()
+            && let Err(e) = desk.run_entrypoint(command).await
+        {
+            tracing::error!(error = %e, "the entrypoint was not run");
+        }
+        Ok(desk)
+    }
+
+    /// Its output and how it ends are those of a command in a shell; its end is not the desk's.
+    async fn run_entrypoint(&self, command: String) -> Result<()> {
+        use hotdesk_api::shell::{ENTRYPOINT, OpenShell};
+        let shell = self.shells.open(OpenShell { name: ENTRYPOINT.into(), ..OpenShell::default() }).await?;
+        shell.run(command, false).await?;
+        Ok(())
     }
 
     /// Ends the film under way and the whole session.

@@ -18,6 +18,9 @@ pub struct Config {
     pub secrets_key: Option<PathBuf>,
     /// The template of a request that names none.
     pub template: String,
+    /// Templates that are built in the background when the fleet starts; if it is not set, the default template and those that clients
+    /// of dialects get when they name none. Those of pools always are.
+    pub build_ahead: Option<Vec<String>>,
     /// The screen of a request that names none; if it is not set, the template's.
     pub screen: Option<Size>,
     pub max_desks: u32,
@@ -72,6 +75,7 @@ impl Default for Config {
             store: String::new(),
             secrets_key: None,
             template: "base".into(),
+            build_ahead: None,
             screen: None,
             max_desks: 100,
             max_desks_per_project: BTreeMap::new(),

@@ -59,6 +59,9 @@ pub(crate) struct Engine {
     pub(crate) drivers: Drivers,
     pub(crate) admission: Admission,
     pub(crate) pools: Pools,
+    pub(crate) preparations: crate::prepare::Preparations,
+    /// An end of a life came nearer.
+    pub(crate) ends: tokio::sync::Notify,
     pub(crate) volumes_used: crate::volumes::usage::Used,
     /// One at a time mounts buckets.
     pub(crate) volumes: tokio::sync::Mutex<()>,

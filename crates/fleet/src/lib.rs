@@ -22,6 +22,7 @@ pub mod life;
 mod limits;
 pub mod money;
 mod pools;
+mod prepare;
 mod reconcile;
 pub mod state;
 pub mod store;
@@ -39,6 +40,7 @@ pub use audit::AuditPlace;
 pub use config::{Config, Price};
 pub use error::{Error, Result};
 pub use fleet::{Filter, Fleet, Options, Who};
+pub use prepare::Prepared;
 
 /// The project of desks whose makers name none.
 pub const DEFAULT_PROJECT: &str = "default";

@@ -128,10 +128,10 @@ impl Engine {
         let same_provider = self.providers.choose(spec.provider.as_deref()).is_ok_and(|p| p.name() == provider);
         let plain = same_provider
             && self.resources_of(request.resources, provider, template) == self.pool_resources(&spec)
-            && request.env.is_empty()
+            && request.env.as_ref().is_none_or(BTreeMap::is_empty)
             && request.screen.is_none_or(|s| s == self.default_screen(provider, template))
             && request.vnc_password.is_none()
-            && request.volumes.is_empty()
+            && request.volumes.as_ref().is_none_or(Vec::is_empty)
             && request.network.is_none_or(|n| n == network);
         if !plain {
             self.pools.missed(template);

@@ -17,6 +17,7 @@ mod own;
 mod tiny;
 
 use crate::app::App;
+use crate::config::Config;
 use crate::credentials::{Place, Secret};
 use crate::entrance::{Base, Caller};
 use crate::listen::Peer;
@@ -92,6 +93,11 @@ pub(crate) trait Dialect: Send + Sync {
     /// Whether it knows its guests by a cookie of this name.
     fn is_cookie(&self, _: &str) -> bool {
         false
+    }
+
+    /// The template that its clients get when they name none, if it is not the fleet's. It is built before they ask.
+    fn template(&self, _: &Config) -> Option<String> {
+        None
     }
 
     /// What it remembers between requests, empty. It may be lost.
@@ -172,6 +178,11 @@ pub(crate) fn key(given: &str) -> Option<String> {
     DIALECTS.iter().find_map(|dialect| dialect.key(given))
 }
 
+/// The templates of clients that name none.
+pub(crate) fn templates(config: &Config) -> Vec<String> {
+    DIALECTS.iter().filter_map(|dialect| dialect.template(config)).collect()
+}
+
 /// Whether a dialect knows its guests by a cookie of this name.
 pub(crate) fn is_cookie(name: &str) -> bool {
     DIALECTS.iter().any(|dialect| dialect.is_cookie(name))
@@ -243,6 +254,11 @@ mod tests {
             let claim = route(method, path, &[]);
             assert_eq!((claim.class, claim.desk.as_deref(), claim.right), (class, desk, right), "{method} {path}");
         }
+    }
+
+    #[test]
+    fn templates_of_those_who_name_none_are_known() {
+        assert_eq!(templates(&Config::default()), ["code"]);
     }
 
     #[test]

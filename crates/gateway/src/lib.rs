@@ -129,6 +129,7 @@ impl Gateway {
             tokio::spawn(connections.clone().accept(listener, shutdown.clone()))
         });
         let accepting: Vec<_> = accepting.collect();
+        app.fleet.prepare_ahead(dialects::templates(&app.config));
         tokio::select! {
             _ = shutdown.cancelled() => {}
             _ = keep_house(&app, tls.as_ref()) => {}

@@ -34,7 +34,11 @@ impl Pages {
     pub(crate) fn check_name(&self, headers: &HeaderMap, domains: &[&str]) -> Result<()> {
         let Some(host) = headers.get(header::HOST).map(|h| h.to_str().unwrap_or_default()) else { return Ok(()) };
         let name = host_name(host).trim_end_matches('.').to_ascii_lowercase();
-        let below = |domain: &&str| name.strip_suffix(&domain.to_ascii_lowercase()).is_some_and(|rest| rest.ends_with('.'));
+        let below = |domain: &&str| {
+            // Whoever serves on an odd port has it in the domain.
+            let domain = host_name(domain).to_ascii_lowercase();
+            name.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'))
+        };
         if self.goes_by(host) || domains.iter().any(below) {
             return Ok(());
         }
@@ -156,6 +160,23 @@ mod tests {
         ] {
             let map: HeaderMap = headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
             assert_eq!(pages.check(&map, &method.parse().unwrap()).is_ok(), good, "{method} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn names_below_a_domain_are_ours_whatever_its_port() {
+        let pages = Pages::new(Vec::new(), Vec::new());
+        for (host, good) in [
+            ("8000-iabc.desks.test", true),
+            ("8000-IABC.Desks.Test:7700", true),
+            ("desks.test.evil.example", false),
+            ("evildesks.test", false),
+            ("evil.example:7700", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
+            for domain in ["desks.test", "desks.test:7700"] {
+                assert_eq!(pages.check_name(&headers, &[domain]).is_ok(), good, "{host} below {domain}");
+            }
         }
     }
 }

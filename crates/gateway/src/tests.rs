@@ -3,6 +3,7 @@
 
 mod any_input;
 mod auth;
+mod building;
 mod control;
 mod desk;
 mod doors;

@@ -131,7 +131,8 @@ class AsyncDesk:
     ) -> AsyncDesk:
         """A new desk that goes on from where this one is."""
         end = time.monotonic() + timeout
-        body = given(memory=memory, name=name, labels=dict(labels) if labels else None, env=dict(env) if env else None, policy=policy)
+        # None is "as in this desk"; an empty one is none at all
+        body = given(memory=memory, name=name, labels=labels, env=env, policy=policy)
         answer = await self._http.json(_requests.verb(self.id, "fork", timeout, body=body, again=False))
         desk = type(self)(self._http, self._fleet, models.read(models.DeskInfo, answer))
         if timeout > 0:

@@ -10,7 +10,7 @@ import struct
 
 import httpx
 import pytest
-from daytona import CreateSandboxFromSnapshotParams, Daytona, DaytonaConfig, DaytonaError, PtySize, ScreenshotOptions, ScreenshotRegion
+from daytona import CreateSandboxFromSnapshotParams, CreateSnapshotParams, Daytona, DaytonaConfig, DaytonaError, PtySize, ScreenshotOptions, ScreenshotRegion
 from daytona.common.errors import DaytonaNotFoundError
 from support import supports
 
@@ -43,6 +43,28 @@ def test_two_hundred_megabytes_are_streamed(sandbox, tmp_path):
     sandbox.fs.download_file("/tmp/large", str(tmp_path / "back"))
     digest = lambda p: hashlib.sha256(p.read_bytes()).hexdigest()  # noqa: E731
     assert digest(path) == digest(tmp_path / "back")
+
+
+@supports("sessions", "the entrypoint of a snapshot: run with each start, its output and exit code in `get_entrypoint_session`")
+def test_entrypoint(client, tag, until):
+    name = tag("entrypoint")
+    command = ["sh", "-c", "echo x >> ~/starts; echo start $(wc -l < ~/starts); echo oops >&2; exit 88"]
+    client.snapshot.create(CreateSnapshotParams(name=name, image="debian:12.9", entrypoint=command), timeout=300)
+    sandbox = client.create(CreateSandboxFromSnapshotParams(snapshot=name, env_vars={"COLOUR": "teal"}), timeout=300)
+    try:
+        for number in (1, 2):
+            ended = until(lambda: [c for c in sandbox.process.get_entrypoint_session().commands if c.exit_code is not None])
+            assert [c.exit_code for c in ended] == [88] and "exit 88" in ended[0].command
+            logs = sandbox.process.get_entrypoint_logs()
+            assert (logs.stdout, logs.stderr) == (f"start {number}\n", "oops\n")
+            # its end is not the sandbox's, and nothing of how it is run is seen
+            assert sandbox.process.exec("env | grep -c ENTRYPOINT; echo $COLOUR").result == "0\nteal\n"
+            assert sandbox.process.list_sessions() == [] and sandbox.env == {"COLOUR": "teal"}
+            sandbox.stop()
+            sandbox.start()
+    finally:
+        client.delete(sandbox)
+        client.snapshot.delete(client.snapshot.get(name))
 
 
 @supports("computer use", "screenshots (whole, a region, compressed), mouse, keyboard, windows; the screen's size from `VNC_RESOLUTION`")

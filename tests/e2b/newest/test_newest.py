@@ -170,6 +170,20 @@ def test_a_killed_sandbox_resets_its_connections(new_sandbox):
         command.wait()
 
 
+def test_a_user_writes_where_root_has_to_make_room(box):
+    box.files.write("/made/for user/a.txt", "here")
+    assert box.commands.run("cat '/made/for user/a.txt'; stat -c %U /made '/made/for user'; touch /made/more").stdout == "hereuser\nuser\n"
+
+
+def test_a_life_that_is_cut_short_ends_then(new_sandbox):
+    sandbox = new_sandbox()
+    end = time.monotonic() + 5
+    sandbox.set_timeout(5)
+    while sandbox.is_running():
+        assert time.monotonic() < end + 60
+    assert time.monotonic() > end - 0.5, "and not before"
+
+
 def test_watches_tell_each_event_once_and_at_once(box):
     box.files.make_dir("watched")
     watch = box.files.watch_dir("watched")

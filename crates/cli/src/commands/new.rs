@@ -119,10 +119,10 @@ impl Wishes {
         let mut desk = NewDesk {
             name: self.name,
             provider: self.provider,
-            labels: self.labels.into_iter().collect(),
-            env: self.env.into_iter().collect(),
+            labels: said(self.labels).map(|pairs| pairs.into_iter().collect()),
+            env: said(self.env).map(|pairs| pairs.into_iter().collect()),
             screen: self.screen,
-            volumes: self.volumes,
+            volumes: said(self.volumes),
             network: self.no_network.then_some(false),
             project: self.project,
             queue_s: self.queue.map_or(0, |time| time.as_secs()),
@@ -139,6 +139,11 @@ impl Wishes {
         desk.resources = ResourcesRequest { cpus: self.cpus, memory_mib: self.memory, disk_mib: self.disk };
         desk
     }
+}
+
+/// A flag that can be given several times, if it was.
+fn said<T>(all: Vec<T>) -> Option<Vec<T>> {
+    (!all.is_empty()).then_some(all)
 }
 
 pub(crate) fn run(args: NewArgs) -> Exit {

@@ -54,6 +54,24 @@ fn programs_of_the_template_start_and_orphans_are_swept() {
 }
 
 #[test]
+fn an_entrypoint_is_run_and_its_end_is_not_the_desks() {
+    let mut desk = Desk::start(&["--entrypoint", "echo in $PWD on $DISPLAY; echo oops >&2; sleep 1; exit 88"]);
+    desk.ready();
+    let shell = desk.get("/v1/shells/entrypoint").1;
+    assert_eq!(shell["commands"].as_array().map(Vec::len), Some(1), "whoever finds the desk finds its entrypoint: {shell}");
+    let code = until("its end", || desk.get("/v1/shells/entrypoint").1["commands"][0]["exit_code"].as_i64());
+    assert_eq!(code, 88);
+    let (_, _, printed) = desk.ask("GET", "/v1/shells/entrypoint/commands/1/output", "").unwrap();
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(
+        printed.contains(&format!("in {} on :{}", desk.home().display(), desk.display())) && printed.contains("oops"),
+        "{printed}"
+    );
+    assert_eq!(desk.get("/health").1["ready"], true);
+    desk.stop();
+}
+
+#[test]
 fn the_dead_are_reaped() {
     let mut desk = Desk::start(&["--start", "for i in 1 2 3 4 5; do (setsid sleep 0.01 &) ; done; sleep 1000"]);
     desk.ready();

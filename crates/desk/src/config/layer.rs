@@ -34,6 +34,7 @@ pub struct Settings {
     pub wm: Option<WindowManagerChoice>,
     pub home: Option<PathBuf>,
     pub start: Option<Vec<String>>,
+    pub entrypoint: Option<String>,
     #[serde(default)]
     pub browser: BrowserSettings,
     #[serde(default)]
@@ -126,6 +127,7 @@ impl Settings {
             wm: self.wm.or(lower.wm),
             home: self.home.or(lower.home),
             start: self.start.or(lower.start),
+            entrypoint: self.entrypoint.or(lower.entrypoint),
             browser: BrowserSettings {
                 persistent: self.browser.persistent.or(lower.browser.persistent),
                 debugging_host: self.browser.debugging_host.or(lower.browser.debugging_host),
@@ -140,6 +142,9 @@ impl Settings {
     /// Fills the holes with defaults and checks the whole.
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let default = Config::default();
+        // Whoever asks a fleet for a desk names its entrypoint among the variables; the desk's programs have no use for it.
+        let mut env = self.env;
+        let asked = env.remove(hotdesk_api::shell::ENTRYPOINT_VARIABLE);
         let token = match (self.token, self.token_file) {
             (Some(token), None) => Some(token_of(&token, "the token")?),
             (None, Some(path)) => Some(token_from(&path)?),
@@ -161,13 +166,14 @@ impl Settings {
             window_manager: self.wm.unwrap_or(default.window_manager),
             home: self.home,
             start: self.start.unwrap_or(default.start),
+            entrypoint: self.entrypoint.or(asked).filter(|command| !command.trim().is_empty()),
             browser: Browser {
                 persistent: self.browser.persistent.unwrap_or(default.browser.persistent),
                 debugging_host: self.browser.debugging_host.unwrap_or(default.browser.debugging_host),
                 debugging_port: self.browser.debugging_port.unwrap_or(default.browser.debugging_port),
                 telemetry: self.browser.telemetry.unwrap_or(default.browser.telemetry),
             },
-            env: self.env,
+            env,
             log_format: self.log_format.unwrap_or(default.log_format),
         }
         .check()
@@ -328,6 +334,16 @@ mod tests {
         assert_eq!(config.start.len(), 2);
         assert_eq!(config.env["LANG"], "de_DE.UTF-8");
         assert!(config.browser.persistent);
+    }
+
+    #[test]
+    fn an_entrypoint_is_a_setting_or_among_the_variables() {
+        let of = |file: &str| Settings::from_toml(file).unwrap().resolve().unwrap();
+        assert_eq!(of("entrypoint = 'serve'").entrypoint.as_deref(), Some("serve"));
+        let config = of("[env]\nHOTDESK_ENTRYPOINT = 'serve --fast'\nOTHER = '1'");
+        assert_eq!(config.entrypoint.as_deref(), Some("serve --fast"));
+        assert_eq!(config.env.into_keys().collect::<Vec<_>>(), ["OTHER"], "programs do not see it");
+        assert_eq!(of("entrypoint = ' '").entrypoint, None);
     }
 
     #[test]

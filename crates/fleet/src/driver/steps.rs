@@ -16,8 +16,6 @@ use tokio::time::Instant;
 
 /// A start that took longer did not work: the slowest real one is an emulated machine, in minutes.
 const START_LIMIT: Duration = Duration::from_secs(300);
-/// A template that has to be built first: hundreds of packages, on a machine that has other things to do.
-const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 const DELETE_LIMIT: Duration = Duration::from_secs(120);
 /// Gigabytes through a slow network.
@@ -107,11 +105,10 @@ async fn limited(engine: &Arc<Engine>, entry: &Entry, record: &Arc<Record>, prog
     };
     // A template that is not built yet takes its own time, which is not the desk's.
     if lacks_template(engine, record) {
-        match tokio::time::timeout(BUILD_LIMIT, prepare(engine, record, progress)).await {
-            Err(_) => return Err(Error::Timeout { what: "building the template".into(), limit: BUILD_LIMIT }),
+        match prepare(engine, record, progress).await {
             // Asked again below.
-            Ok(Ok(()) | Err(Error::Provider(ProviderError::Unavailable { .. }))) => {}
-            Ok(Err(e)) => return Err(e),
+            Ok(()) | Err(Error::Provider(ProviderError::Unavailable { .. })) => {}
+            Err(e) => return Err(e),
         }
     }
     // Waiting for a turn is not counted: in a burst the last one waits long, and nothing is wrong with it.
@@ -131,11 +128,8 @@ fn lacks_template(engine: &Engine, record: &Record) -> bool {
     record.state == State::Creating && spec.snapshot.is_none() && !engine.providers.is_prepared(provider, &spec.template)
 }
 
-async fn prepare(engine: &Engine, record: &Record, progress: &Progress) -> Result<()> {
-    let template = &record.spec.template;
-    engine.providers.choose(Some(&record.provider))?.prepare(template, progress).await?;
-    engine.providers.set_prepared(&record.provider, template);
-    Ok(())
+async fn prepare(engine: &Arc<Engine>, record: &Record, progress: &Progress) -> Result<()> {
+    engine.prepare(engine.providers.choose(Some(&record.provider))?, &record.spec.template, progress).await
 }
 
 async fn turn(engine: &Engine, progress: &Progress) -> Option<tokio::sync::OwnedSemaphorePermit> {

@@ -174,7 +174,7 @@ impl Fleet {
         engine.money.can_spend(&project, engine.clock.now_ms()).await?;
         let capabilities = provider.capabilities().await;
         capable(provider.name(), &capabilities, &request)?;
-        if origin.as_ref().is_some_and(|snapshot| snapshot.memory) && !request.volumes.is_empty() {
+        if origin.as_ref().is_some_and(|snapshot| snapshot.memory) && has_volumes(&request) {
             return Err(Error::Invalid(
                 "a desk that goes on from a snapshot with memory can't have volumes that it did not have; leave them out".into(),
             ));
@@ -220,20 +220,21 @@ impl Fleet {
         draft.screen = request.screen.unwrap_or(draft.screen);
         draft.network = request.network.unwrap_or(capabilities.network);
         draft.name = request.name;
-        draft.env = request.env;
-        draft.commands_env = request.commands_env;
+        draft.env = request.env.unwrap_or_default();
+        draft.commands_env = request.commands_env.unwrap_or_default();
+        draft.labels = request.labels.unwrap_or_default();
         draft.asked.clone_from(&asked);
-        draft.labels = request.labels;
         draft.vnc_password = request.vnc_password;
         wanted.cpu_and_memory = Some(draft.resources);
         wanted.disk_mib = draft.resources.disk_mib;
 
         // Unknown or taken volumes are told before a place is waited for.
-        engine.volume_places(&draft.project, &request.volumes).await?;
+        let mounts = request.volumes.unwrap_or_default();
+        engine.volume_places(&draft.project, &mounts).await?;
         let place = engine.admit(wanted.at(provider.as_ref()), queue).await?;
         let once = idempotency.map(|key| (scope, key.to_owned()));
         let (owner, insert) = (who.name.clone(), Arc::clone(engine));
-        let (id, mounts) = (draft.id.clone(), request.volumes);
+        let id = draft.id.clone();
         let written = async move {
             draft.volumes = insert.volume_places(&draft.project, &mounts).await?;
             write(&insert, draft, place, &owner, once).await
@@ -326,8 +327,8 @@ async fn claim(engine: Arc<Engine>, place: Place, who: Who, taken: Taken, once: 
         record.name.clone_from(&request.name);
         record.project.clone_from(&project);
         record.key.clone_from(&who.key);
-        record.spec.labels.clone_from(&request.labels);
-        record.commands_env.clone_from(&request.commands_env);
+        record.spec.labels = request.labels.clone().unwrap_or_default();
+        record.commands_env = request.commands_env.clone().unwrap_or_default();
         record.asked.clone_from(&asked);
         record.policy = policy;
         record.created_ms = now;
@@ -395,6 +396,10 @@ fn check_idempotency(key: &str) -> Result<()> {
     Ok(())
 }
 
+fn has_volumes(request: &NewDesk) -> bool {
+    request.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty())
+}
+
 /// What the provider can't do is refused before anything is spent.
 fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Result<()> {
     let refuse = |what: &str, reason: &str| {
@@ -403,7 +408,7 @@ fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Res
     if request.network == Some(true) && !can.network {
         return refuse("a desk with a network", "there is none for desks here; `hotdesk doctor` says why");
     }
-    if !request.volumes.is_empty() && !can.volumes {
+    if has_volumes(request) && !can.volumes {
         return refuse("a desk with volumes", "it has no way to mount them");
     }
     if request.resources.cpus.is_some() && !can.cpu_limit {
@@ -420,20 +425,6 @@ fn capable(provider: &'static str, can: &Capabilities, request: &NewDesk) -> Res
 
 /// Whether the template can be used. One that takes long to find out is left to the driver.
 async fn prepared(engine: &Arc<Engine>, provider: &Arc<dyn Provider>, template: &str) -> Result<()> {
-    if engine.providers.is_prepared(provider.name(), template) {
-        return Ok(());
-    }
-    let work = {
-        let (engine, provider, template) = (Arc::clone(engine), Arc::clone(provider), template.to_owned());
-        async move {
-            let (progress, _) = Progress::new();
-            provider.prepare(&template, &progress).await?;
-            engine.providers.set_prepared(provider.name(), &template);
-            Ok(())
-        }
-    };
-    match tokio::time::timeout(PREPARE_LIMIT, engine.detached(work)).await {
-        Ok(result) => result,
-        Err(_) => Ok(()),
-    }
+    let (silent, _) = Progress::new();
+    tokio::time::timeout(PREPARE_LIMIT, engine.prepare(provider, template, &silent)).await.unwrap_or(Ok(()))
 }

@@ -165,7 +165,9 @@ impl Fleet {
                     r.expires_ms = after.map(|after| now.saturating_add(ms(after)));
                     Ok(Some(Note::of("extended", &name)))
                 };
-                engine.change(&id, change).await
+                let changed = engine.change(&id, change).await;
+                engine.ends.notify_one();
+                changed
             })
             .await?;
         Ok(self.engine.shown(&entry))

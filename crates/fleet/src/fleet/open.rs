@@ -81,6 +81,8 @@ impl Fleet {
             holds: crate::driver::hold::Holds::default(),
             drivers: crate::driver::Drivers::default(),
             pools: crate::pools::Pools::default(),
+            preparations: crate::prepare::Preparations::default(),
+            ends: tokio::sync::Notify::new(),
             volumes: tokio::sync::Mutex::new(()),
             counting: tokio::sync::Mutex::new(()),
             volumes_used: crate::volumes::usage::Used::default(),

@@ -119,9 +119,9 @@ impl Fleet {
         draft.project.clone_from(&project);
         draft.key.clone_from(&who.key);
         draft.name = request.name;
-        draft.labels = if request.labels.is_empty() { source.spec.labels.clone() } else { request.labels };
-        draft.commands_env = if request.commands_env.is_empty() { source.commands_env.clone() } else { request.commands_env };
-        draft.env = if request.env.is_empty() { source.spec.env.clone() } else { request.env };
+        draft.labels = request.labels.unwrap_or_else(|| source.spec.labels.clone());
+        draft.commands_env = request.commands_env.unwrap_or_else(|| source.commands_env.clone());
+        draft.env = request.env.unwrap_or_else(|| source.spec.env.clone());
         draft.resources = request.resources.or(source.spec.resources);
         draft.policy = request.policy.or(source.policy);
         draft.screen = request.screen.unwrap_or(source.spec.screen);
@@ -135,10 +135,7 @@ impl Fleet {
             cpu_and_memory: Some(draft.resources),
             disk_mib: draft.resources.disk_mib,
         };
-        let mounts = match request.volumes.is_empty() {
-            true => self.engine.shown_record(&source).volumes,
-            false => request.volumes,
-        };
+        let mounts = request.volumes.unwrap_or_else(|| self.engine.shown_record(&source).volumes);
         engine.volume_places(&draft.project, &mounts).await?;
         let mut place = engine
             .admit(wanted.at(engine.providers.choose(Some(&source.provider))?.as_ref()), Duration::from_secs(request.queue_s))

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// What desks cost is written down so often.
 const COUNT_EVERY: Duration = Duration::from_secs(60);
-/// Policies are exact to this.
+/// Policies are exact to this; ends of lives are exact.
 const TICK: Duration = Duration::from_secs(2);
 const LEAD: Duration = Duration::from_secs(10);
 /// A desk that nobody calls is looked at so often.
@@ -29,13 +29,24 @@ const GRACE_MS: i64 = 60_000;
 /// Keeps the policies until the fleet closes.
 pub(crate) async fn keep(engine: Arc<Engine>) {
     let mut counted = tokio::time::Instant::now();
+    let mut ticked = counted;
     loop {
         tokio::select! {
             () = engine.closing.cancelled() => return,
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep_until(ticked + TICK) => {}
+            () = tokio::time::sleep(next_end(&engine)) => {}
+            () = engine.ends.notified() => {}
         }
-        save(&engine, SAVE_EVERY_MS).await;
+        let tick = ticked.elapsed() >= TICK;
+        if tick {
+            ticked = tokio::time::Instant::now();
+            save(&engine, SAVE_EVERY_MS).await;
+        }
         if engine.leads("policy", LEAD).await {
+            end_lives(&engine).await;
+            if !tick {
+                continue;
+            }
             round(&engine).await;
             if counted.elapsed() >= COUNT_EVERY {
                 counted = tokio::time::Instant::now();
@@ -97,6 +108,38 @@ pub(crate) async fn save(engine: &Arc<Engine>, newer_ms: i64) {
     }
 }
 
+/// How long it is until the next life ends. One that should have ended by now is tried again at the next tick.
+fn next_end(engine: &Engine) -> Duration {
+    let now = engine.clock.now_ms();
+    let mut next = i64::MAX;
+    engine.view.for_each(|_, record| next = record.expires_ms.filter(|end| *end > now).map_or(next, |end| next.min(end)));
+    Duration::from_millis(u64::try_from(next - now).unwrap_or(0)).min(TICK)
+}
+
+async fn end_lives(engine: &Arc<Engine>) {
+    let now = engine.clock.now_ms();
+    for entry in engine.view.all() {
+        if let Some((intent, reason)) = over(engine, &entry.record(), now) {
+            enact(engine, &entry, intent, &reason).await;
+        }
+    }
+}
+
+/// What is done with a desk whose time to live is over.
+fn over(engine: &Engine, record: &Record, now: i64) -> Option<(Intent, String)> {
+    if record.pool.is_some() || record.expires_ms.is_none_or(|end| now < end) {
+        return None;
+    }
+    let stops = record.policy.end_stops && keeps_files(engine, record);
+    let intent = match record.state {
+        State::Deleting | State::Deleted => return None,
+        State::Running if stops => Intent::Stop,
+        _ if stops => return None,
+        _ => Intent::Delete,
+    };
+    Some((intent, "its time to live is over".into()))
+}
+
 async fn round(engine: &Arc<Engine>) {
     let now = engine.clock.now_ms();
     let due: Vec<_> = engine.view.all().into_iter().filter(|e| is_look_due(e, &e.record(), now)).collect();
@@ -126,16 +169,8 @@ async fn due_now(engine: &Arc<Engine>, entry: &Arc<Entry>) -> Option<(Intent, St
         return None;
     }
     let policy = record.policy;
-    if record.expires_ms.is_some_and(|end| now >= end) {
-        let intent = match record.state {
-            State::Deleting | State::Deleted => None,
-            State::Running if policy.end_stops && keeps_files(engine, &record) => Some(Intent::Stop),
-            _ if policy.end_stops && keeps_files(engine, &record) => None,
-            _ => Some(Intent::Delete),
-        };
-        if let Some(intent) = intent {
-            return Some((intent, "its time to live is over".into()));
-        }
+    if let Some(end) = over(engine, &record, now) {
+        return Some(end);
     }
     let rested = now - record.changed_ms;
     match record.state {

@@ -51,9 +51,10 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     if request.template.is_some() && request.snapshot.is_some() {
         return bad("a desk starts from a template or from a snapshot; leave one of them out");
     }
-    labels(request.labels.iter().map(|(k, v)| (k, Some(v))))?;
-    environment(&request.env)?;
-    environment(&request.commands_env)?;
+    labels(request.labels.iter().flatten().map(|(k, v)| (k, Some(v))))?;
+    for env in request.env.iter().chain(&request.commands_env) {
+        environment(env)?;
+    }
     // What is left out is good in any case.
     resources(&request.resources.or(Resources::default()))?;
     policy(&request.policy.or(Policy::default()))?;
@@ -65,7 +66,7 @@ pub(crate) fn new_desk(request: &NewDesk) -> Result<()> {
     {
         return bad(format!("vnc_password is 1 to {LONGEST_PASSWORD} bytes without control characters"));
     }
-    crate::volumes::check_mounts(&request.volumes)?;
+    crate::volumes::check_mounts(request.volumes.as_deref().unwrap_or_default())?;
     if request.queue_s > LONGEST_QUEUE {
         return bad(format!("queue_s is at most {LONGEST_QUEUE}"));
     }
@@ -213,8 +214,8 @@ mod tests {
         let full = NewDesk {
             name: Some("build-7".into()),
             template: Some("office".into()),
-            labels: [("team/name".to_owned(), "the red one".to_owned())].into(),
-            env: [("_HTTP_PROXY2".to_owned(), "x=y".to_owned())].into(),
+            labels: Some([("team/name".to_owned(), "the red one".to_owned())].into()),
+            env: Some([("_HTTP_PROXY2".to_owned(), "x=y".to_owned())].into()),
             screen: Some(Size { width: 1280, height: 800 }),
             ..NewDesk::default()
         };
@@ -233,12 +234,12 @@ mod tests {
             NewDesk { name: Some("x".repeat(64)), ..d() },
             NewDesk { template: Some("../etc".into()), ..d() },
             NewDesk { template: Some("a".into()), snapshot: Some("s-1".into()), ..d() },
-            NewDesk { labels: many, ..d() },
-            NewDesk { labels: [("a b".to_owned(), String::new())].into(), ..d() },
-            NewDesk { labels: [("a".to_owned(), "x\ny".to_owned())].into(), ..d() },
-            NewDesk { env: [("1A".to_owned(), String::new())].into(), ..d() },
-            NewDesk { env: [("A=B".to_owned(), String::new())].into(), ..d() },
-            NewDesk { env: [("A".to_owned(), "\0".to_owned())].into(), ..d() },
+            NewDesk { labels: Some(many), ..d() },
+            NewDesk { labels: Some([("a b".to_owned(), String::new())].into()), ..d() },
+            NewDesk { labels: Some([("a".to_owned(), "x\ny".to_owned())].into()), ..d() },
+            NewDesk { env: Some([("1A".to_owned(), String::new())].into()), ..d() },
+            NewDesk { env: Some([("A=B".to_owned(), String::new())].into()), ..d() },
+            NewDesk { env: Some([("A".to_owned(), "\0".to_owned())].into()), ..d() },
             NewDesk { resources: Resources { cpus: f32::NAN, ..Resources::default() }.into(), ..d() },
             NewDesk { resources: Resources { memory_mib: 1, ..Resources::default() }.into(), ..d() },
             NewDesk { resources: Resources { disk_mib: u64::MAX, ..Resources::default() }.into(), ..d() },

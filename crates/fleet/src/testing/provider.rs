@@ -220,6 +220,11 @@ impl Reality {
         self.world().calls.iter().filter(|(s, _)| *s == step).count()
     }
 
+    /// What such steps were about, in their order.
+    pub fn called(&self, step: Step) -> Vec<String> {
+        self.world().calls.iter().filter(|(s, _)| *s == step).map(|(_, what)| what.clone()).collect()
+    }
+
     /// Whether two ever acted on one desk at once.
     pub fn violations(&self) -> Vec<String> {
         self.world().violations.clone()

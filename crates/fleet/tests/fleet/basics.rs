@@ -181,7 +181,7 @@ async fn an_idempotency_key_makes_one_desk() {
     // The same key with other words is a mistake that must not go unseen, also after the desk is gone.
     let others = [
         NewDesk { name: Some("other".into()), ..NewDesk::default() },
-        NewDesk { commands_env: [("A".to_owned(), "1".to_owned())].into(), ..NewDesk::default() },
+        NewDesk { commands_env: Some([("A".to_owned(), "1".to_owned())].into()), ..NewDesk::default() },
     ];
     settled(&fleet, &all[0]).await;
     for deleted in [false, true] {
@@ -228,7 +228,7 @@ async fn name_labels_and_policy_change() {
     let world = World::new();
     let fleet = world.open().await;
     let labels = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())].into();
-    let desk = make(&fleet, NewDesk { labels, ..NewDesk::default() }).await;
+    let desk = make(&fleet, NewDesk { labels: Some(labels), ..NewDesk::default() }).await;
     let change = DeskChange {
         name: Some("new".into()),
         labels: [("a".to_owned(), None), ("c".to_owned(), Some("3".to_owned()))].into(),
@@ -270,7 +270,7 @@ async fn what_a_provider_cannot_do_is_refused_before_anything_is_spent() {
 async fn snapshots_and_forks() {
     let world = World::new();
     let fleet = world.open().await;
-    let desk = make(&fleet, NewDesk { env: [("A".to_owned(), "1".to_owned())].into(), ..NewDesk::default() }).await;
+    let desk = make(&fleet, NewDesk { env: Some([("A".to_owned(), "1".to_owned())].into()), ..NewDesk::default() }).await;
     world.reality.touch(&desk.id, |t| t.files = 42);
     let snapshot = fleet.snapshot(&admin(), &desk.id, Some("golden".into()), true).await.unwrap();
     assert_eq!((snapshot.size_bytes, snapshot.memory), (1000, true));
@@ -284,6 +284,17 @@ async fn snapshots_and_forks() {
     let fork = fleet.fork(&admin(), &desk.id, true, NewDesk::default()).await.unwrap();
     let fork = settled(&fleet, &fork.id).await;
     assert_eq!((fork.state, fork.env.len()), (State::Running, 1), "a fork has what its desk has");
+    let bare =
+        NewDesk { env: Some([].into()), policy: PolicyRequest { ttl_s: Some(600), ..Default::default() }, ..NewDesk::default() };
+    let bare = fleet.fork(&admin(), &desk.id, false, bare).await.unwrap();
+    assert_eq!(
+        (bare.env.len(), bare.policy.auto_stop_s, bare.policy.ttl_s),
+        (0, desk.policy.auto_stop_s, 600),
+        "none is not nothing said"
+    );
+    settled(&fleet, &bare.id).await;
+    fleet.delete(&admin(), &bare.id).await.unwrap();
+    settled(&fleet, &bare.id).await;
     assert_eq!(world.reality.snapshots().len(), 2);
     // The snapshot of a fork goes with its last desk.
     for id in [&fork.id, &copy.id] {
@@ -312,7 +323,7 @@ async fn values_of_the_environment_are_not_told() {
     let world = World::new();
     let fleet = world.open().await;
     let pairs = |name: &str, value: &str| std::collections::BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    let wish = NewDesk { env: pairs("A", "precious"), commands_env: pairs("B", "precious"), ..NewDesk::default() };
+    let wish = NewDesk { env: Some(pairs("A", "precious")), commands_env: Some(pairs("B", "precious")), ..NewDesk::default() };
     let desk = make(&fleet, wish).await;
     assert_eq!(desk.env, ["A"]);
     let fork = fleet.fork(&admin(), &desk.id, false, NewDesk::default()).await.unwrap();
@@ -325,7 +336,7 @@ async fn values_of_the_environment_are_not_told() {
     assert!(fleet.environment(&member("other"), &desk.id).is_err(), "of another project");
     let events = format!("{:?}", fleet.events(&admin(), 0, None, 100).await.unwrap());
     assert!(!events.contains("precious"), "{events}");
-    let error = fleet.create(&admin(), NewDesk { commands_env: pairs("B=C", ""), ..NewDesk::default() }, None).await;
+    let error = fleet.create(&admin(), NewDesk { commands_env: Some(pairs("B=C", "")), ..NewDesk::default() }, None).await;
     assert!(matches!(error, Err(Error::Invalid(_))), "{error:?}");
 }
 

@@ -216,3 +216,21 @@ fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path());
     entries.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
 }
+
+/// A life that is to end now, or in a moment, ends then, and not when policies are looked at next.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_exact() {
+    let world = World::new();
+    let fleet = world.open().await;
+    for (life, most) in [(Duration::ZERO, 100), (Duration::from_millis(5100), 5200)] {
+        let desk = make(&fleet, NewDesk::default()).await;
+        let begun = tokio::time::Instant::now();
+        fleet.set_end(&admin(), &desk.id, Some(life)).await.unwrap();
+        while fleet.desk(&admin(), &desk.id).await.is_ok_and(|desk| desk.state == State::Running) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert!(begun.elapsed() < LONG);
+        }
+        let took = begun.elapsed();
+        assert!(took >= life && took <= Duration::from_millis(most), "{life:?} was {took:?}");
+    }
+}

@@ -9,6 +9,7 @@ mod life;
 mod limits;
 mod orchestrators;
 mod pools;
+mod prepare;
 mod reconcile;
 mod sqlite;
 mod volumes;

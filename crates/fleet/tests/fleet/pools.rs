@@ -31,7 +31,8 @@ async fn a_claim_is_immediate_and_the_pool_is_filled_again() {
     assert!(fleet.desks(&admin(), Filter::default()).await.unwrap().is_empty(), "they are nobody's yet");
 
     let creates = world.reality.calls(Step::Create);
-    let request = NewDesk { name: Some("mine".into()), labels: [("a".to_owned(), "b".to_owned())].into(), ..NewDesk::default() };
+    let request =
+        NewDesk { name: Some("mine".into()), labels: Some([("a".to_owned(), "b".to_owned())].into()), ..NewDesk::default() };
     let desk = fleet.create(&member("p"), request.clone(), Some("key")).await.unwrap();
     assert_eq!((desk.state, desk.project.as_str(), desk.name.as_deref()), (State::Running, "p", Some("mine")));
     assert_eq!(desk.labels.len(), 1);
@@ -58,7 +59,7 @@ async fn a_request_for_something_special_is_a_miss() {
     let fleet = world.open_with(Config { pools: vec![spec(1, 1)], ..testing::config() }).await;
     tokio::time::sleep(seconds(6)).await;
     let special = [
-        NewDesk { env: [("A".to_owned(), "1".to_owned())].into(), ..NewDesk::default() },
+        NewDesk { env: Some([("A".to_owned(), "1".to_owned())].into()), ..NewDesk::default() },
         NewDesk { screen: Some(hotdesk_api::action::Size { width: 800, height: 600 }), ..NewDesk::default() },
         NewDesk { vnc_password: Some("secret".into()), ..NewDesk::default() },
         NewDesk {

@@ -10,7 +10,8 @@ fn new(name: &str) -> NewVolume {
 }
 
 fn with(volume: &str, at: &str) -> NewDesk {
-    NewDesk { volumes: vec![VolumeMount { volume: volume.into(), at: at.into(), ..Default::default() }], ..NewDesk::default() }
+    let mount = VolumeMount { volume: volume.into(), at: at.into(), ..Default::default() };
+    NewDesk { volumes: Some(vec![mount]), ..NewDesk::default() }
 }
 
 /// A fleet whose data directory is there.

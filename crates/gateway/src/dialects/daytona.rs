@@ -198,10 +198,7 @@ impl Call {
         let bytes = axum::body::to_bytes(body, LARGEST_BODY).await;
         let bytes = bytes.map_err(|e| Failure::bad_request(format!("the body did not come whole, or is too large: {e}")))?;
         let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
-        if text.trim_ascii_start().starts_with(b"[") {
-            return Err(Failure::bad_request("the body is a list, but should be an object"));
-        }
-        serde_json::from_slice(text).map_err(|e| Failure::bad_request(format!("the body is not what it should be: {e}")))
+        hotdesk_api::json::from_slice(text).map_err(|e| Failure::bad_request(format!("the body is not what it should be: {e}")))
     }
 }
 

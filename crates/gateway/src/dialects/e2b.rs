@@ -44,6 +44,7 @@ pub use keys::e2b_key;
 
 use super::{Admission, Dialect, Visit};
 use crate::app::App;
+use crate::config::Config;
 use crate::entrance::Caller;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
@@ -164,6 +165,10 @@ impl Dialect for E2b {
 
     fn key(&self, given: &str) -> Option<String> {
         keys::from_e2b(given)
+    }
+
+    fn template(&self, config: &Config) -> Option<String> {
+        Some(names::template(&config.e2b, create::TEMPLATE))
     }
 
     fn memory(&self) -> Option<Box<dyn super::Memory>> {

@@ -58,6 +58,51 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => json, 1 => nested, 1 => proptest::collection::vec(any::<u8>(), 0..200)]
 }
 
+#[tokio::test]
+async fn a_list_is_no_object_in_any_dialect() {
+    let world = World::new().await;
+    let (desk, _) = world.desk_with(json!({"labels": {"e2b:sandbox": "1"}})).await;
+    let (id, sandbox) = (&desk.id, format!("i{}", desk.id.trim_start_matches("d-")));
+    let mut cases: Vec<(Method, String, Value)> =
+        entrances(id).into_iter().map(|(method, path)| (method, path, json!([]))).collect();
+    let mut post = |path: String, body: Value| cases.push((Method::POST, path, body));
+    for part in
+        [json!({"resources": [1]}), json!({"policy": [60]}), json!({"screen": [800, 600]}), json!({"volumes": [["v", "/v"]]})]
+    {
+        post("/v1/desks".into(), part.clone());
+        post(format!("/v1/desks/{id}/fork"), part);
+    }
+    post("/v1/keys".into(), json!({"name": "a", "scope": ["admin"]}));
+    for body in [json!([]), json!(["name"]), json!({"buildInfo": ["FROM debian"]}), json!({"volumes": [["v", "/v"]]})] {
+        post("/daytona/api/sandbox".into(), body);
+    }
+    post("/daytona/api/snapshots".into(), json!(["name", "debian:12"]));
+    post(format!("/daytona/api/sandbox/{id}/fork"), json!(["copy"]));
+    post(format!("/daytona/toolbox/{id}/process/execute"), json!(["id"]));
+    post(format!("/daytona/toolbox/{id}/process/session"), json!(["one"]));
+    post(format!("/daytona/api/toolbox/{id}/toolbox/process/execute"), json!(["id"]));
+    for path in ["/sandboxes", "/v2/sandboxes"] {
+        post(path.into(), json!(["base"]));
+        post(path.into(), json!({"network": [true]}));
+    }
+    for (call, body) in
+        [("timeout", json!([5])), ("connect", json!([5])), ("fork", json!([5, 1])), ("snapshots", json!(["a", false]))]
+    {
+        post(format!("/sandboxes/{sandbox}/{call}"), body);
+    }
+    for (method, path, body) in cases {
+        let response = world.ask(method.clone(), &path, &world.admin).json(&body).send().await.unwrap();
+        let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
+        assert!(
+            [400, 422].contains(&status) && text.contains("a list, expected an object"),
+            "{method} {path} {body}: {status} {text}"
+        );
+    }
+    let desks: Value = world.get("/v1/desks").await.json().await.unwrap();
+    assert_eq!(desks["desks"].as_array().unwrap().len(), 1, "nothing was made: {desks}");
+    world.end().await;
+}
+
 #[test]
 fn every_entrance_answers_anything() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -182,3 +182,15 @@ async fn the_routes_of_vm() {
     assert_eq!(problem(world.get(&format!("/vm/{id}/screenshot")).await).await.status, 404);
     world.end().await;
 }
+
+/// What a request leaves out is the template's, whoever asks in whatever words.
+#[tokio::test]
+async fn what_is_left_out_of_a_snapshot_is_the_templates() {
+    let world = World::new().await;
+    let asked = json!({"name": "some", "imageName": "synacktra/osworld-ubuntu:1", "cpu": 1});
+    let made: Value = world.post("/daytona/api/snapshots", asked).await.json().await.unwrap();
+    let template: Value = world.get("/daytona/api/snapshots/osworld").await.json().await.unwrap();
+    assert_eq!((&made["cpu"], &made["mem"], &made["disk"]), (&json!(1), &template["mem"], &template["disk"]));
+    assert_eq!(made["disk"], 8, "as its template has it");
+    world.end().await;
+}

@@ -320,6 +320,29 @@ async fn socket(
 }
 
 #[tokio::test]
+async fn a_signature_that_has_ended_is_told_so() {
+    let world = World::new().await;
+    let made = world.post("/v2/sandboxes", json!({"templateID": "bare"})).await;
+    assert_eq!(made.status(), 201);
+    let made: Value = made.json().await.unwrap();
+    let token = made["envdAccessToken"].as_str().unwrap();
+    let read = async |end: i64, change: &str| {
+        let digest = Sha256::digest(format!("/a.txt:read::{token}:{end}"));
+        let signature = base64::Engine::encode(&base64::prelude::BASE64_STANDARD_NO_PAD, digest);
+        let signature: String = format!("v1_{signature}{change}").bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let path = format!("/files?path=/a.txt&signature={signature}&signature_expiration={end}");
+        let answer = stranger(&world, &path).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let now = jiff::Timestamp::now().as_second();
+    assert_eq!(read(now - 10, "").await, (401, json!({"code": 401, "message": "signature is already expired"})));
+    let (status, told) = read(now - 10, "x").await;
+    assert!(status == 401 && told["message"] != "signature is already expired", "a wrong one is not told that much: {told}");
+    assert_eq!(read(now + 600, "").await.0, 200);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn tunnels_of_guests_end_with_their_right() {
     let world = World::new().await;
     let port = program().await;

@@ -18,6 +18,12 @@ pub(super) struct FakeProvider {
     processes: Mutex<HashMap<String, std::process::Child>>,
     /// The next desk does not come up.
     pub(super) broken: Mutex<bool>,
+    /// Whether the template `office` is built; until then whoever wants it waits.
+    pub(super) built: tokio::sync::watch::Sender<bool>,
+    /// Desks wait as long before they come up.
+    pub(super) held: tokio::sync::watch::Sender<bool>,
+    /// What desks were made of.
+    pub(super) specs: Mutex<HashMap<String, DeskSpec>>,
 }
 
 impl FakeProvider {
@@ -105,15 +111,22 @@ impl Provider for FakeProvider {
         Vec::new()
     }
 
-    async fn prepare(&self, template: &str, _: &Progress) -> Result<()> {
+    async fn prepare(&self, template: &str, progress: &Progress) -> Result<()> {
         match template {
             "base" | "bare" => Ok(()),
+            "office" => {
+                progress.stage("installing packages");
+                let _ = self.built.subscribe().wait_for(|built| *built).await;
+                Ok(())
+            }
             other => Err(Error::NotFound(format!("there is no template {other}"))),
         }
     }
 
     async fn create(&self, spec: &DeskSpec, progress: &Progress) -> Result<Placed> {
         progress.stage("playing");
+        self.specs.lock().unwrap().insert(spec.id.clone(), spec.clone());
+        let _ = self.held.subscribe().wait_for(|held| !held).await;
         self.run(spec)
     }
 

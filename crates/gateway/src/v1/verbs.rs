@@ -207,7 +207,7 @@ impl<'de> Deserialize<'de> for Fork {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut map = serde_json::Map::deserialize(deserializer)?;
         let memory = map.remove("memory").map(serde_json::from_value).transpose().map_err(D::Error::custom)?;
-        let desk: NewDesk = serde_json::from_value(map.into()).map_err(D::Error::custom)?;
+        let desk: NewDesk = hotdesk_api::json::from_value(map.into()).map_err(D::Error::custom)?;
         Ok(Self(ForkDesk { memory: memory.flatten(), desk }))
     }
 }
@@ -218,11 +218,11 @@ mod tests {
 
     #[test]
     fn forks_are_read_strictly() {
-        let read = |text: &str| serde_json::from_str::<Fork>(text).map(|fork| fork.0);
+        let read = |text: &str| hotdesk_api::json::from_slice::<Fork>(text.as_bytes()).map(|fork| fork.0);
         assert_eq!(read(r#"{"memory": true, "name": "a"}"#).unwrap().desk.name.as_deref(), Some("a"));
         assert_eq!(read(r#"{"memory": null}"#).unwrap().memory, None);
         assert!(read(r#"{"memroy": true}"#).is_err());
         assert!(read(r#"{"memory": 1}"#).is_err());
-        assert!(read("[]").is_err());
+        assert!(read("[]").is_err() && read(r#"{"policy": [60]}"#).is_err());
     }
 }

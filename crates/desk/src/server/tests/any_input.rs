@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestRunner};
+use serde_json::json;
 use std::time::Duration;
 
 /// Every JSON entrance: method and path, with a number for what stands in braces.
@@ -100,6 +101,23 @@ fn every_json_entrance_answers_anything() {
         }
     });
     outcome.unwrap();
+}
+
+#[tokio::test]
+async fn a_list_is_no_object_at_any_entrance() {
+    let desk = TestDesk::new().await;
+    let refused = async |method: &str, path: &str, body: String| {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let answer = desk.ask(request.body(Body::from(body.clone())).unwrap()).await;
+        assert!(answer.status.is_client_error(), "{method} {path} {body}: {} {}", answer.status, answer.text());
+        // A list of the right length is taken where it should not be, and one of another length is refused anyway.
+        assert!(answer.text().contains("a list, expected an object") || answer.status == 404, "{path}: {}", answer.text());
+    };
+    for (method, path) in entrances().into_iter().filter(|(_, path)| path.starts_with("/v1")) {
+        refused(&method, &path, "[]".into()).await;
+    }
+    refused("POST", "/v1/input", json!({"actions": [], "settle": [100]}).to_string()).await;
+    refused("POST", "/v1/input", json!({"actions": [["wait", {"ms": 1}]]}).to_string()).await;
 }
 
 #[test]

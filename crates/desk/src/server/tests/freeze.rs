@@ -81,3 +81,17 @@ async fn a_copy_has_its_own_token_and_variables() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("is yes"), "{answer}");
     assert!(desk.desk.view.password().is_some());
 }
+
+#[tokio::test]
+async fn a_copy_runs_its_entrypoint_once() {
+    let desk = TestDesk::new().await;
+    for command in ["echo $((6 * 7))", "echo again"] {
+        let thaw = json!({"env": {"HOTDESK_ENTRYPOINT": command}});
+        assert_eq!(desk.post("/v1/thaw", thaw).await.status, 204);
+        desk.desk.shells.get("entrypoint").unwrap().command(1).unwrap().wait().await;
+        let output = desk.get("/v1/shells/entrypoint/commands/1/output").await.text();
+        assert!(output.contains("42") && !output.contains("again"), "{output}");
+    }
+    let seen = desk.post("/v1/processes/run", json!({"shell": "env | grep -c HOTDESK_ENTRYPOINT"})).await.good();
+    assert_eq!(seen["stdout"], "0\n");
+}

@@ -2,13 +2,13 @@
 
 use crate::Desk;
 use crate::error::{Error, Result};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::Problem;
 use hotdesk_api::access::{Act, ActReply, AtQuery, AtReply, FindReply, FindRequest, TreeQuery, TreeReply};
+use hotdesk_serve::{Json, JsonRejection};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -2,10 +2,10 @@
 
 use crate::Desk;
 use crate::screen::Seen;
-use axum::Json;
 use axum::extract::State;
 use hotdesk_api::activity::Activity;
 use hotdesk_api::recording::RecordingState;
+use hotdesk_serve::Json;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;

@@ -92,5 +92,5 @@ pub(super) fn text(value: &impl serde::Serialize) -> Message {
 
 /// What a client said, or why it can't be understood.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| Error::Invalid(format!("the message can't be understood: {e}")))
+    hotdesk_api::json::from_slice(text.as_bytes()).map_err(|e| Error::Invalid(format!("the message can't be understood: {e}")))
 }

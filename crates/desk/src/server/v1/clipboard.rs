@@ -6,13 +6,13 @@ mod tests;
 use crate::Desk;
 use crate::clipboard::{Clipboard, Content, LARGEST};
 use crate::error::{Error, Result};
-use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRef, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hotdesk_api::Problem;
 use hotdesk_api::clipboard::{ClipboardQuery, ClipboardTypes};
+use hotdesk_serve::Json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -4,7 +4,6 @@ use crate::Desk;
 use crate::error::Result;
 use crate::files::{self, change, list, notes, read, search, tar, watch, write};
 use crate::server::ranges;
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -15,6 +14,7 @@ use hotdesk_api::file::{
     DeleteFile, FileInfo, FileList, FilePath, FindNames, FindText, FoundLines, FoundNames, ListFiles, MakeDirectory, MoveFile,
     NoteFile, ReplaceText, Replaced, SetMode, StatFile, Unpacked, WatchEvent, WatchFiles, WriteFile, Written,
 };
+use hotdesk_serve::Json;
 use std::convert::Infallible;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

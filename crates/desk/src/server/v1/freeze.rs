@@ -15,10 +15,12 @@ use crate::place::{self, Place, xauthority};
 use crate::server::cut::{Connection, Crowd};
 use crate::server::token::Token;
 use crate::view::Password;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use hotdesk_api::freeze::{Frozen, Thaw};
+use hotdesk_api::shell::{ENTRYPOINT, ENTRYPOINT_VARIABLE};
+use hotdesk_serve::Json;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -72,7 +74,7 @@ async fn freeze(State(desk): State<Desk>, own: Option<Extension<Connection>>) ->
     (status = 204, description = "From now on requests need the new token, if there is one."),
     (status = 400, description = "The token is none."),
 ))]
-async fn thaw(State(desk): State<Desk>, Json(thaw): Json<Thaw>) -> Result<StatusCode> {
+async fn thaw(State(desk): State<Desk>, Json(mut thaw): Json<Thaw>) -> Result<StatusCode> {
     let token = thaw.token.map(Token::new).transpose()?;
     let password = thaw
         .vnc_password
@@ -80,10 +82,15 @@ async fn thaw(State(desk): State<Desk>, Json(thaw): Json<Thaw>) -> Result<Status
     if let Some(password) = password.transpose()? {
         desk.view.set_password(password);
     }
+    let entrypoint = thaw.env.remove(ENTRYPOINT_VARIABLE);
     place::change_variables(thaw.env.into_iter().map(|(name, value)| (name, Some(value))));
     renew_cookie(&desk.place);
     if let Some(token) = token {
         *desk.freeze.0.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+    }
+    // A copy of a desk that runs its entrypoint has it running too; one of a desk that had none begins it now.
+    if let Some(command) = entrypoint.filter(|_| desk.shells.get(ENTRYPOINT).is_err()) {
+        desk.run_entrypoint(command).await?;
     }
     tracing::info!("the desk goes on as a copy");
     Ok(StatusCode::NO_CONTENT)

@@ -3,11 +3,11 @@
 use crate::Desk;
 use crate::error::{Error, Result};
 use crate::session::tools;
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::health::{Health, Info, Logs};
+use hotdesk_serve::Json;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;

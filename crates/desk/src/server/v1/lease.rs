@@ -2,13 +2,12 @@
 
 use crate::Desk;
 use crate::error::{Error, Result};
-use axum::Json;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::Problem;
 use hotdesk_api::lease::{Lease, TakeLease};
+use hotdesk_serve::{Json, JsonRejection};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -10,7 +10,6 @@ use crate::place;
 use crate::process::jobs::{self, Job};
 use crate::process::tape::{Next, Reader, Source};
 use crate::process::{Command, Failure};
-use axum::Json;
 use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -22,6 +21,7 @@ use hotdesk_api::process::{
     ChangeVariables, Encoding, EndProcess, Exit, ListProcesses, OutputEvent, ProcessControl, ProcessInfo, ProcessList,
     ReadOutput, RunProcess, RunResult, SendSignal, StartProcess, WriteStdin,
 };
+use hotdesk_serve::Json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

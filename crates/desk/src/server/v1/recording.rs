@@ -5,12 +5,12 @@ use crate::error::{Error, Result};
 use crate::files::read;
 use crate::recorder::Film;
 use crate::server::ranges;
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hotdesk_api::recording::{Recording, RecordingRequest};
+use hotdesk_serve::Json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -40,7 +40,8 @@ async fn start_recording(State(desk): State<Desk>, body: Bytes) -> Result<(Statu
     let request = if body.trim_ascii().is_empty() {
         RecordingRequest::default()
     } else {
-        serde_json::from_slice(&body).map_err(|e| Error::Invalid(format!("the body is not a description of a film: {e}")))?
+        hotdesk_api::json::from_slice(&body)
+            .map_err(|e| Error::Invalid(format!("the body is not a description of a film: {e}")))?
     };
     desk.recorder.start_with(request).await?;
     Ok((StatusCode::CREATED, Json(desk.recorder.state().await)))

@@ -3,7 +3,6 @@
 use super::processes::output;
 use crate::Desk;
 use crate::error::{Error, Result};
-use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -11,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hotdesk_api::process::{OutputEvent, ReadOutput, WriteStdin};
 use hotdesk_api::shell::{OpenShell, RunCommand, Shell, ShellCommand, ShellList};
+use hotdesk_serve::Json;
 use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

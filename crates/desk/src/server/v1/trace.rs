@@ -4,13 +4,13 @@ use crate::Desk;
 use crate::error::{Error, Result};
 use crate::files::read;
 use crate::server::ranges;
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::Problem;
 use hotdesk_api::trace::{NoteSnapshot, StartTrace, StepList, StepsQuery, TraceInfo, TraceList};
+use hotdesk_serve::{Json, JsonRejection};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

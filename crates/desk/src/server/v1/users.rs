@@ -2,11 +2,11 @@
 
 use crate::Desk;
 use crate::error::{Error, Result};
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::user::{User, UserList};
+use hotdesk_serve::Json;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::path::Path as FilePath;

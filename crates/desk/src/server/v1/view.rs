@@ -3,13 +3,13 @@
 use crate::Desk;
 use crate::error::{Error, Result};
 use crate::view::{self, Door, Entrance, Options};
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::response::Response;
 use futures_util::{SinkExt, StreamExt, future};
 use hotdesk_api::view::{ViewInfo, ViewQuery, ViewerInfo};
+use hotdesk_serve::Json;
 use std::io;
 use std::sync::atomic::Ordering;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};

@@ -119,7 +119,7 @@ pub(super) fn read(value: Value) -> Result<Call, String> {
 }
 
 fn understand(input: Value) -> Result<Input, String> {
-    serde_json::from_value(input).map_err(|e| format!("this action can't be understood: {e}"))
+    hotdesk_api::json::from_value(input).map_err(|e| format!("this action can't be understood: {e}"))
 }
 
 /// What it comes down to on the screen.

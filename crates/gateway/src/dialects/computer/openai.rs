@@ -38,6 +38,7 @@ pub(crate) enum Step {
     },
     /// Drags along a path.
     Drag {
+        #[serde(deserialize_with = "hotdesk_api::json::object")]
         path: Vec<Place>,
         #[serde(default)]
         keys: Option<Vec<String>>,
@@ -102,7 +103,7 @@ pub(super) fn read(value: Value) -> Result<Call, String> {
         return Err("this is no JSON object; send the `computer_call` item as the model wrote it".into());
     };
     let understand =
-        |step: Value| serde_json::from_value::<Step>(step).map_err(|e| format!("the action can't be understood: {e}"));
+        |step: Value| hotdesk_api::json::from_value::<Step>(step).map_err(|e| format!("the action can't be understood: {e}"));
     if item.get("type").is_none_or(|kind| kind != "computer_call") {
         return Ok(Call { id: None, steps: vec![understand(Value::Object(item))?], checks: Vec::new() });
     }

@@ -6,6 +6,7 @@ use crate::app::App;
 use crate::v1::arrived;
 use hotdesk_api::action::Size;
 use hotdesk_api::desk::{NewDesk, Policy, ResourcesRequest};
+use hotdesk_api::shell::ENTRYPOINT_VARIABLE;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,13 +64,17 @@ pub(crate) struct Origin {
     pub(crate) snapshot: Option<String>,
     pub(crate) resources: ResourcesRequest,
     pub(crate) env: BTreeMap<String, String>,
+    /// A shell command that its sandboxes run with each start.
+    pub(crate) entrypoint: Option<String>,
 }
 
 pub(crate) async fn create(mut call: Call) -> Reply {
     let new: NewSandbox = call.json().await?;
     let desk = desired(&call, new).await?;
     let desk = call.app.fleet.create(&call.caller.who, desk, None).await?;
-    let desk = arrived(&call.app, &call.caller.who, desk, START_LIMIT).await?;
+    // A template that is built first takes minutes: the client is told at once that it has to wait, and asks again.
+    let limit = if view::building(&call.app, &desk).is_some() { Duration::ZERO } else { START_LIMIT };
+    let desk = arrived(&call.app, &call.caller.who, desk, limit).await?;
     ok(view::sandbox(&call.app, &call.caller, &desk))
 }
 
@@ -114,6 +119,7 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
     all.extend(hidden);
     let mut env = origin.env;
     env.extend(new.env.unwrap_or_default());
+    env.extend(origin.entrypoint.map(|command| (ENTRYPOINT_VARIABLE.to_owned(), command)));
     // What neither the client nor its snapshot says is the template's.
     let resources = sized(origin.resources, new.cpu, new.memory, new.disk);
     Ok(NewDesk {
@@ -122,8 +128,8 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
         snapshot: origin.snapshot,
         screen: screen(&env),
         vnc_password: env.get("VNC_PASSWORD").filter(|p| !p.is_empty() && p.len() <= LONGEST_VNC_PASSWORD).cloned(),
-        env,
-        labels: all,
+        env: Some(env),
+        labels: Some(all),
         resources,
         policy: Policy {
             end_stops: false,
@@ -135,7 +141,7 @@ async fn desired(call: &Call, new: NewSandbox) -> Reply<NewDesk> {
         .into(),
         network: new.network_block_all.filter(|block| *block).map(|_| false),
         queue_s: new.queue_timeout.unwrap_or(0).saturating_mul(MINUTE).min(3600),
-        volumes: volumes::wanted(call, new.volumes.unwrap_or_default()).await?,
+        volumes: Some(volumes::wanted(call, new.volumes.unwrap_or_default()).await?),
         ..NewDesk::default()
     })
 }

@@ -77,6 +77,8 @@ fn without_tag(image: &str) -> &str {
 pub(crate) struct Recipe {
     pub(crate) image: String,
     pub(crate) steps: Vec<Step>,
+    /// The program that runs in its sandboxes, as a shell command. `CMD` is not: Daytona leaves it out too.
+    pub(crate) entrypoint: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +104,9 @@ pub(crate) fn recipe(text: &str) -> Reply<Recipe> {
             "RUN" => recipe.steps.push(Step::Run(shell_form(rest))),
             "WORKDIR" => recipe.steps.push(Step::Directory(unquoted(rest))),
             "ENV" => recipe.steps.extend(variables(rest).into_iter().map(|(name, value)| Step::Env(name, value))),
+            "ENTRYPOINT" => recipe.entrypoint = Some(shell_form(rest)).filter(|command| !command.is_empty()),
             // Sandboxes are held up by the desk itself, and programs are started through it.
-            "CMD" | "ENTRYPOINT" | "EXPOSE" | "LABEL" | "USER" | "SHELL" | "MAINTAINER" | "STOPSIGNAL" | "HEALTHCHECK" => {}
+            "CMD" | "EXPOSE" | "LABEL" | "USER" | "SHELL" | "MAINTAINER" | "STOPSIGNAL" | "HEALTHCHECK" => {}
             "COPY" | "ADD" => {
                 return Err(Failure::bad_request(
                     "an image with files of the client can't be built here: upload them to the sandbox",
@@ -142,12 +145,19 @@ fn lines(text: &str) -> Vec<String> {
 /// `["a", "b c"]` is run without a shell; quoted, it means the same in one.
 fn shell_form(text: &str) -> String {
     match serde_json::from_str::<Vec<String>>(text) {
-        Ok(words) => {
-            let quoted: Vec<String> = words.iter().map(|w| format!("'{}'", w.replace('\'', r"'\''"))).collect();
-            quoted.join(" ")
-        }
+        Ok(words) => command_of(&words),
         Err(_) => text.to_owned(),
     }
+}
+
+/// The words of a command as a shell reads them back.
+pub(crate) fn command_of(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// As a shell reads it back.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn unquoted(text: &str) -> String {
@@ -221,6 +231,13 @@ mod tests {
                 Step::Run(r"'echo' 'it'\''s'".into()),
             ]
         );
+        assert_eq!(recipe.entrypoint, None, "CMD is none");
+        for (line, command) in
+            [("[\"serve\", \"a b\"]", Some("'serve' 'a b'")), ("serve --fast", Some("serve --fast")), ("[]", None)]
+        {
+            let recipe = super::recipe(&format!("FROM debian\nENTRYPOINT {line}\n")).unwrap();
+            assert_eq!(recipe.entrypoint.as_deref(), command, "{line}");
+        }
         assert!(super::recipe("RUN x").is_err() && super::recipe("FROM a\nCOPY . .").is_err());
     }
 }

@@ -55,7 +55,7 @@ async fn wanted(call: &Call, query: &Query) -> Reply<Vec<Desk>> {
     let begins = |name: &str, value: &str| query.get(name).is_none_or(|wanted| value.starts_with(wanted));
     desks.retain(|desk| {
         !matches!(desk.state, State::Deleting | State::Deleted)
-            && any("states", &|desk| Some(view::state(desk.state).into()), desk)
+            && any("states", &|desk| Some(view::state_of(&call.app, desk).into()), desk)
             && any("snapshots", &|desk| view::snapshot(desk).map(str::to_owned), desk)
             && begins("id", &desk.id)
             && begins("name", desk.name.as_deref().unwrap_or(&desk.id))
@@ -200,7 +200,7 @@ pub(crate) async fn fork(mut call: Call, id: &str) -> Reply {
         let memory = crate::v1::memory(&app, &who, &source.id, None).await?;
         let mut labels = source.labels.clone();
         labels.insert(labels::START.into(), labels::fresh_start());
-        let new = NewDesk { name: new.name.filter(|name| !name.is_empty()), labels, ..NewDesk::default() };
+        let new = NewDesk { name: new.name.filter(|name| !name.is_empty()), labels: Some(labels), ..NewDesk::default() };
         let desk = app.fleet.fork(&who, &source.id, memory, new).await?;
         arrived(&app, &who, desk, START_LIMIT).await
     })

@@ -8,7 +8,7 @@ mod build;
 pub(crate) use build::Builds;
 
 use super::create::{self, BuildInfo, Origin};
-use super::images::Step;
+use super::images::{self, Step};
 use super::reply::{Failure, Reply, empty, ok};
 use super::{Call, api, kept, sandboxes, view};
 use crate::refusal::Refusal;
@@ -19,6 +19,7 @@ use axum::response::IntoResponse;
 use build::{BUILT, Build, prepared};
 use hotdesk_api::desk::{Resources, ResourcesRequest, Snapshot, SnapshotState};
 use hotdesk_api::fleet::Scope;
+use hotdesk_image::Library;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -45,6 +46,9 @@ struct Named {
     resources: ResourcesRequest,
     env: BTreeMap<String, String>,
     entrypoint: Option<Vec<String>>,
+    /// The same as a shell command, or that of the Dockerfile.
+    #[serde(default)]
+    command: Option<String>,
     dockerfile: Option<String>,
     created_at: String,
     /// Whether its template has to be built first, and what became of that.
@@ -70,9 +74,9 @@ pub(crate) async fn answer(call: Call, words: &[&str]) -> Reply {
     match (&method, words) {
         (&Method::GET, []) => list(&call).await,
         (&Method::POST, []) => make(call).await,
-        (&Method::GET, [id]) => ok(find(&call, id).await?.ok_or_else(|| missing(id))?.view()),
+        (&Method::GET, [id]) => ok(find(&call, id).await?.ok_or_else(|| missing(id))?.view(&call.app.images)),
         (&Method::DELETE, [id]) => delete(&call, id).await,
-        (&Method::POST, [id, "activate"]) => ok(find(&call, id).await?.ok_or_else(|| missing(id))?.view()),
+        (&Method::POST, [id, "activate"]) => ok(find(&call, id).await?.ok_or_else(|| missing(id))?.view(&call.app.images)),
         (&Method::GET, [id, "build-logs-url"]) => {
             find(&call, id).await?.ok_or_else(|| missing(id))?;
             let base = view::base(&call.app, &call.caller);
@@ -143,13 +147,13 @@ impl Found {
         }
     }
 
-    fn view(&self) -> Value {
+    fn view(&self, images: &Library) -> Value {
         let general = matches!(self, Self::Template { .. });
-        let default = Resources::default();
         let resources = match self {
-            Self::Named(named) => named.resources.or(default),
+            // What it does not say is the template's.
+            Self::Named(named) => named.resources.or(wanted(images, &named.template)),
             Self::Template { resources, .. } => *resources,
-            Self::Saved(_) => default,
+            Self::Saved(snapshot) => wanted(images, &snapshot.template),
         };
         let (project, image, state, created) = match self {
             Self::Named(named) => {
@@ -222,6 +226,11 @@ impl Found {
     }
 }
 
+/// What a template asks for.
+fn wanted(images: &Library, template: &str) -> Resources {
+    images.template(template).ok().and_then(|template| template.resources).unwrap_or_default()
+}
+
 fn gib(bytes: u64) -> Value {
     json!(bytes as f64 / f64::from(1 << 30))
 }
@@ -244,7 +253,7 @@ async fn all(call: &Call) -> Reply<Vec<Found>> {
     let templates = tokio::task::spawn_blocking(move || {
         let describe = |name: String| {
             let size = app.images.built(&name).ok().map(|built| built.size_bytes);
-            let resources = app.images.template(&name).ok().and_then(|template| template.resources).unwrap_or_default();
+            let resources = wanted(&app.images, &name);
             Found::Template { name, size, resources }
         };
         // Those that were made for a Dockerfile have no name that anybody chose.
@@ -285,7 +294,8 @@ async fn list(call: &Call) -> Reply {
     }
     let size = query.number::<usize>("limit")?.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     let page = query.number::<usize>("page")?.unwrap_or(1).max(1);
-    let items: Vec<Value> = all.iter().skip((page - 1).saturating_mul(size)).take(size).map(Found::view).collect();
+    let items: Vec<Value> =
+        all.iter().skip((page - 1).saturating_mul(size)).take(size).map(|found| found.view(&call.app.images)).collect();
     ok(json!({"items": items, "total": all.len(), "page": page, "totalPages": all.len().div_ceil(size)}))
 }
 
@@ -313,7 +323,7 @@ async fn make(mut call: Call) -> Reply {
         return Err(Failure::conflict(format!("Snapshot with name {} already exists", new.name)));
     }
     let (template, recipe) = create::of_image(&call.app, &text)?;
-    let origin = prepared(&call, &template, &recipe.steps).await?;
+    let origin = prepared(&call, &template, &recipe).await?;
     let named = Named {
         id: format!("snap-{:016x}", rand::random::<u64>()),
         project: project.clone(),
@@ -322,6 +332,7 @@ async fn make(mut call: Call) -> Reply {
         template: origin.template.unwrap_or(template),
         resources: create::sized(ResourcesRequest::default(), new.cpu, new.memory, new.disk),
         env: origin.env,
+        command: new.entrypoint.as_deref().filter(|words| !words.is_empty()).map(images::command_of).or(origin.entrypoint),
         entrypoint: new.entrypoint,
         dockerfile,
         created_at: jiff::Timestamp::now().to_string(),
@@ -340,7 +351,7 @@ async fn make(mut call: Call) -> Reply {
     if !ready {
         build::start(&call, named.clone());
     }
-    ok(Found::Named(named).view())
+    ok(Found::Named(named).view(&call.app.images))
 }
 
 async fn delete(call: &Call, id: &str) -> Reply {
@@ -392,7 +403,9 @@ pub(crate) async fn origin(call: &Call, name: &str) -> Reply<Origin> {
     }
     match find(call, name).await? {
         Some(Found::Named(named)) => {
-            Ok(Origin { template: Some(named.template), resources: named.resources, env: named.env, ..Origin::default() })
+            let entrypoint = named.command.or_else(|| named.entrypoint.as_deref().map(images::command_of));
+            let (template, resources, env) = (Some(named.template), named.resources, named.env);
+            Ok(Origin { template, resources, env, entrypoint, ..Origin::default() })
         }
         Some(Found::Template { name, .. }) => Ok(Origin { template: Some(name), ..Origin::default() }),
         Some(Found::Saved(snapshot)) => Ok(Origin { snapshot: Some(snapshot.id), ..Origin::default() }),
@@ -410,11 +423,12 @@ pub(crate) async fn built(call: &Call, build: &BuildInfo) -> Reply<Origin> {
         return Err(Failure::unsupported("images with files of the client can't be built here: upload the files to the sandbox"));
     }
     let (template, recipe) = create::of_image(&call.app, &build.dockerfile_content)?;
-    prepared(call, &template, &recipe.steps).await
+    prepared(call, &template, &recipe).await
 }
 
 /// What is told while a sandbox is made.
 pub(crate) async fn sandbox_logs(call: Call, id: &str) -> Reply {
     let desk = sandboxes::find(&call, id).await?;
-    Ok(log(format!("sandbox {} of template {}: {}\n", desk.id, desk.template, view::state(desk.state))))
+    let stage = view::building(&call.app, &desk).map(|stage| format!(": {stage}")).unwrap_or_default();
+    Ok(log(format!("sandbox {} of template {}: {}{stage}\n", desk.id, desk.template, view::state_of(&call.app, &desk))))
 }

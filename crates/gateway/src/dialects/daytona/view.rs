@@ -16,6 +16,21 @@ const MINUTE: u64 = 60;
 /// A desk with this policy is deleted when it has stopped: Daytona's interval 0.
 pub(crate) const AT_ONCE_S: u64 = 1;
 
+/// How far the build of a new sandbox's template is, if it waits for one.
+pub(crate) fn building(app: &App, desk: &Desk) -> Option<String> {
+    let waits = desk.state == State::Creating && desk.snapshot.is_none();
+    waits.then(|| app.fleet.preparation(&desk.provider, &desk.template)).flatten()
+}
+
+/// The state of a sandbox, as it is now.
+pub(crate) fn state_of(app: &App, desk: &Desk) -> &'static str {
+    match building(app, desk) {
+        Some(_) if snapshot(desk).is_none() => "building_snapshot",
+        Some(_) => "pulling_snapshot",
+        None => state(desk.state),
+    }
+}
+
 /// `creating`, `started`, …: only words that every generation knows.
 pub(crate) fn state(state: State) -> &'static str {
     match state {
@@ -58,14 +73,20 @@ pub(crate) fn sandbox(app: &App, caller: &Caller, desk: &Desk) -> Value {
         jiff::Timestamp::now().checked_sub(idle).ok().map(|at| at.to_string())
     });
     let failed = desk.state == State::Error;
+    let reason = failed.then(|| desk.reason.clone()).or_else(|| {
+        let (stage, template) = (building(app, desk)?, &desk.template);
+        Some(format!("the template {template} is being built: {stage}; `hotdesk template build {template}` builds it ahead"))
+    });
+    // Daytona's clients are told the values, which whoever may use a sandbox can read in it.
+    let mut env = app.fleet.environment(&caller.who, &desk.id).unwrap_or_default();
+    env.remove(hotdesk_api::shell::ENTRYPOINT_VARIABLE);
     let mut view = json!({
         "id": desk.id,
         "organizationId": desk.project,
         "name": desk.name.as_deref().unwrap_or(&desk.id),
         "target": desk.labels.get(labels::TARGET).map_or(TARGET, String::as_str),
         "user": USER,
-        // Daytona's clients are told the values, which whoever may use a sandbox can read in it.
-        "env": app.fleet.environment(&caller.who, &desk.id).unwrap_or_default(),
+        "env": env,
         "labels": labels::seen(desk),
         "public": labels::is_public(desk),
         "networkBlockAll": app.fleet.has_network(&desk.id) == Some(false),
@@ -78,9 +99,9 @@ pub(crate) fn sandbox(app: &App, caller: &Caller, desk: &Desk) -> Value {
     });
     let more = json!({
         "toolboxProxyUrl": format!("{}/daytona/toolbox", base_with_key(app, caller)),
-        "state": state(desk.state),
+        "state": state_of(app, desk),
         "desiredState": desired(desk.state),
-        "errorReason": failed.then_some(&desk.reason),
+        "errorReason": reason,
         "recoverable": failed,
         "backupState": "None",
         "autoStopInterval": policy.auto_stop_s.div_ceil(MINUTE),

@@ -55,7 +55,7 @@ pub(super) async fn message<T: DeserializeOwned>(headers: &HeaderMap, body: Body
 }
 
 fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
-    serde_json::from_slice(text).map_err(|e| Fault::bad(format!("the message can't be understood: {e}")))
+    hotdesk_api::json::from_slice(text).map_err(|e| Fault::bad(format!("the message can't be understood: {e}")))
 }
 
 /// Messages of a stream as they come.
@@ -141,6 +141,16 @@ pub(super) fn stream(envelopes: impl Stream<Item = std::io::Result<Bytes>> + Sen
     response
 }
 
+/// The answer to a call for a stream that does not begin. By Connect's rules its status is 200 and the error is the stream's end;
+/// some clients read nothing else.
+pub(super) fn refused_stream(fault: Fault) -> Response {
+    match fault.code {
+        // Not from the sandbox itself.
+        Code::Gone => fault.into_response_of_connect(),
+        _ => stream(futures_util::stream::iter([Ok(end(Some(&fault)))])),
+    }
+}
+
 /// The answer to a stream of messages: one message.
 pub(super) fn reply_to_stream(value: &Value) -> Response {
     let mut both = BytesMut::from(&envelope(value)[..]);
@@ -199,6 +209,18 @@ mod tests {
         {
             assert!(Envelopes::new(body(vec![bytes.clone()])).next_as::<Value>().await.is_err(), "{bytes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_does_not_begin_ends_with_its_error() {
+        let refused = refused_stream(Fault::new(Code::NotFound, "no such directory"));
+        assert_eq!((refused.status().as_u16(), refused.headers()[header::CONTENT_TYPE].to_str().unwrap()), (200, STREAM));
+        let bytes = refused.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!((bytes[0], u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize), (END, bytes.len() - 5));
+        let told: Value = serde_json::from_slice(&bytes[5..]).unwrap();
+        assert_eq!(told, json!({ "error": { "code": "not_found", "message": "no such directory" } }));
+        // Clients know a sandbox that is gone by the answer of E2B's edge.
+        assert_eq!(refused_stream(Fault::gone()).status(), 502);
     }
 
     #[test]

@@ -82,10 +82,7 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T> {
     let body = Limited::new(body, limits::JSON_BODY).collect().await.map_err(|_| wrong())?;
     let text = body.to_bytes();
     let text: &[u8] = if text.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &text };
-    if text.trim_ascii_start().starts_with(b"[") {
-        return Err(Refusal::invalid("the body is a list, but should be an object"));
-    }
-    serde_json::from_slice(text).map_err(|e| Refusal::invalid(format!("the body can't be understood: {e}")))
+    hotdesk_api::json::from_slice(text).map_err(|e| Refusal::invalid(format!("the body can't be understood: {e}")))
 }
 
 /// A sandbox that clients may know of.

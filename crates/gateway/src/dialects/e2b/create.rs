@@ -6,13 +6,13 @@ use super::names;
 use super::sandbox::opened;
 use crate::app::App;
 use crate::refusal::{Refusal, Result};
+use crate::v1::arrived;
 use crate::v1::idempotency;
-use crate::v1::{arrived, to_its_end};
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use hotdesk_api::desk::{Desk, NewDesk, Policy, State};
-use hotdesk_fleet::Who;
+use hotdesk_api::desk::{Desk, DeskChange, NewDesk, Policy, PolicyRequest, State};
+use hotdesk_fleet::{Prepared, Who};
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -20,9 +20,11 @@ use std::time::Duration;
 /// When a client does not say how long a sandbox lives, on the new path and on the old one.
 const LIFE: i64 = 300;
 const LIFE_BEFORE: i64 = 15;
-const TEMPLATE: &str = "base";
+pub(super) const TEMPLATE: &str = "base";
 /// Clients give up after 60 s.
 const LIMIT: Duration = Duration::from_secs(50);
+/// The life of a sandbox that nobody was told of: whoever asked for it has left, and did not ask again.
+const UNTOLD: Duration = Duration::from_secs(120);
 /// How long to wait for a place when the fleet is full, in seconds.
 const QUEUE: u64 = 20;
 
@@ -94,11 +96,12 @@ pub(super) async fn make(app: App, who: Who, version: u32, headers: &HeaderMap, 
         private: wish.network.as_ref().and_then(|network| network.allow_public_traffic) == Some(false),
     };
     let mut new = NewDesk {
-        policy: policy(wish.auto_pause, LIMIT.max(life)).into(),
+        // Until it is ready and somebody is told so.
+        policy: policy(false, UNTOLD).into(),
         network: wish.internet.filter(|allowed| !allowed),
         queue_s: QUEUE,
-        labels: kept.to_labels().ok_or_else(|| Refusal::invalid("the metadata is too much: some 60 pairs, or 4 KiB"))?,
-        commands_env: wish.env_vars.unwrap_or_default(),
+        labels: Some(kept.to_labels().ok_or_else(|| Refusal::invalid("the metadata is too much: some 60 pairs, or 4 KiB"))?),
+        commands_env: wish.env_vars,
         ..NewDesk::default()
     };
     let name = wish.template.unwrap_or_else(|| TEMPLATE.into());
@@ -106,12 +109,31 @@ pub(super) async fn make(app: App, who: Who, version: u32, headers: &HeaderMap, 
         true => new.snapshot = Some(name),
         false => new.template = Some(known(&app, &who, &name, &mut new).await?).filter(|template| !template.is_empty()),
     }
-    to_its_end(async move {
-        let desk = app.fleet.create(&who, new, once.as_deref()).await.map_err(refused)?;
-        let desk = ready(&app, &who, desk, life).await?;
-        Ok((StatusCode::CREATED, Json(opened(&app, &who, &desk).await?)).into_response())
-    })
-    .await
+    if let Some(template) = &new.template {
+        built(&app, template).await?;
+    }
+    // Not to its end: a sandbox whose client has left is ended by its policy.
+    let desk = app.fleet.create(&who, new, once.as_deref()).await?;
+    let mut desk = arrived(&app, &who, desk, LIMIT).await?;
+    if wish.auto_pause && desk.state == State::Running {
+        let policy = Some(PolicyRequest { end_stops: Some(true), ..PolicyRequest::default() });
+        desk = app.fleet.update(&who, &desk.id, DeskChange { policy, ..DeskChange::default() }).await?;
+    }
+    let desk = ready(&app, &who, desk, life).await?;
+    Ok((StatusCode::CREATED, Json(opened(&app, &who, &desk).await?)).into_response())
+}
+
+/// Clients know no sandbox that is on its way, and give up before a template is built: so nothing is made then.
+async fn built(app: &App, template: &str) -> Result<()> {
+    match app.fleet.prepare(None, template).await? {
+        Prepared::Ready => Ok(()),
+        Prepared::UnderWay(stage) => {
+            let detail = format!("the template {template} is not built yet; it is being built now: {stage}");
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_built", "The template is not built yet", detail).hint(
+                format!("try again in some minutes; `hotdesk template build {template}` builds it ahead and shows how far it is"),
+            ))
+        }
+    }
 }
 
 /// The template that a name means. A name may also be a snapshot's.
@@ -158,8 +180,4 @@ pub(super) async fn ready(app: &App, who: &Who, desk: Desk, life: Duration) -> R
             desk.stage.as_deref().unwrap_or("it is being made")
         ))),
     }
-}
-
-fn refused(error: hotdesk_fleet::Error) -> Refusal {
-    Refusal::from(error)
 }

@@ -22,7 +22,7 @@ pub(super) async fn answer(sandbox: Sandbox, method: &str, request: Request) -> 
         "MakeDir" => connect::reply(make_directory(&sandbox, headers, body).await),
         "Move" => connect::reply(rename(&sandbox, headers, body).await),
         "Remove" => connect::reply(remove(&sandbox, headers, body).await),
-        "WatchDir" => watch::stream(sandbox, headers, body).await.unwrap_or_else(Fault::into_response_of_connect),
+        "WatchDir" => watch::stream(sandbox, headers, body).await.unwrap_or_else(connect::refused_stream),
         "CreateWatcher" => connect::reply(watch::create(sandbox, headers, body).await),
         "GetWatcherEvents" => connect::reply(watch::events(&sandbox, headers, body).await),
         "RemoveWatcher" => connect::reply(watch::remove(&sandbox, headers, body).await),

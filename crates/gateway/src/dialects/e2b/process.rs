@@ -31,7 +31,7 @@ pub(super) async fn answer(sandbox: Sandbox, method: &str, request: Request) -> 
         "SendInput" => connect::reply(send_input(&sandbox, headers, body).await),
         "StreamInput" => match stream_input(&sandbox, body).await {
             Ok(()) => connect::reply_to_stream(&json!({})),
-            Err(fault) => fault.into_response_of_connect(),
+            Err(fault) => connect::refused_stream(fault),
         },
         "CloseStdin" => connect::reply(close_stdin(&sandbox, headers, body).await),
         "SendSignal" => connect::reply(send_signal(&sandbox, headers, body).await),
@@ -41,7 +41,7 @@ pub(super) async fn answer(sandbox: Sandbox, method: &str, request: Request) -> 
 }
 
 fn streamed(outcome: Result<Response>) -> Response {
-    outcome.unwrap_or_else(Fault::into_response_of_connect)
+    outcome.unwrap_or_else(connect::refused_stream)
 }
 
 #[derive(Deserialize)]

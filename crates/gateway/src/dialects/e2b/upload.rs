@@ -1,9 +1,10 @@
 //! Uploads: one file as the body, or any number as parts of a form; streamed to the desk, never held.
 
 use super::decode::{STEP, Unzip};
-use super::desk::{Sandbox, User, encoded};
+use super::desk::{DEFAULT_USER, Sandbox, User, encoded};
 use super::fault::{Code, Fault, Result};
 use super::files::Asked;
+use super::filesystem::info;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::MultipartError;
@@ -13,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use hotdesk_api::file::{FileInfo, NoteFile, Written};
+use hotdesk_api::process::RunProcess;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
@@ -24,19 +26,22 @@ const NOTE: &str = "x-metadata-";
 const WAITING: usize = 4;
 /// Files in one form.
 const MOST_FILES: usize = 10_000;
+/// Where the default user makes directories.
+const OWN: [&str; 2] = ["/home/user/", "/tmp/"];
 
 pub(super) async fn write(sandbox: &Sandbox, asked: &Asked, request: Request) -> Result<Response> {
     let user = sandbox.user(Some(&asked.user)).await?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
     let notes = notes(request.headers())?;
     let written = if kind.starts_with("multipart/form-data") {
-        form(&user, asked, &notes, request).await?
+        form(sandbox, &user, asked, &notes, request).await?
     } else {
         if asked.path.is_empty() {
             return Err(Fault::bad("the query has no `path`"));
         }
         let zipped = request.headers().get(header::CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
         let data = request.into_body().into_data_stream().map(|piece| piece.map_err(|e| e.to_string()));
+        parents(sandbox, asked, &asked.path).await;
         vec![if zipped {
             put(&user, &asked.path, &notes, unzipped(data)).await?
         } else {
@@ -58,7 +63,13 @@ fn notes(headers: &HeaderMap) -> Result<BTreeMap<String, String>> {
 }
 
 /// Every part named `file` is a file. One alone may be named by the query; else each has its path as its file name.
-async fn form(user: &User<'_>, asked: &Asked, notes: &BTreeMap<String, String>, mut request: Request) -> Result<Vec<Value>> {
+async fn form(
+    sandbox: &Sandbox,
+    user: &User<'_>,
+    asked: &Asked,
+    notes: &BTreeMap<String, String>,
+    mut request: Request,
+) -> Result<Vec<Value>> {
     // Bounded by the sandbox's disk and not by us.
     DefaultBodyLimit::disable().apply(&mut request);
     let broken = |e: MultipartError| Fault::bad(format!("the form can't be read: {}", e.body_text()));
@@ -76,6 +87,7 @@ async fn form(user: &User<'_>, asked: &Asked, notes: &BTreeMap<String, String>, 
             ("", _) => return Err(Fault::bad("a file has no name")),
             (path, _) => path.to_owned(),
         };
+        parents(sandbox, asked, &path).await;
         let (sender, pieces) = mpsc::channel::<Result<Bytes, String>>(WAITING);
         let feeding = async {
             loop {
@@ -95,6 +107,29 @@ async fn form(user: &User<'_>, asked: &Asked, notes: &BTreeMap<String, String>, 
         written.push(done?);
     }
     Ok(written)
+}
+
+/// Makes the directories above a file that its user can't make, such as those in `/`, for that user: in E2B's sandboxes root does it.
+/// Where there is no root, the write says what is wrong.
+async fn parents(sandbox: &Sandbox, asked: &Asked, path: &str) {
+    let missing = ancestors(path);
+    let Some(parent) = missing.last().filter(|_| asked.user.is_empty() || asked.user == DEFAULT_USER) else { return };
+    if info(&sandbox.plain(), parent).await.is_ok() {
+        return;
+    }
+    let Ok(root) = sandbox.user(Some("root")).await else { return };
+    let make = format!(r#"for one; do [ -e "$one" ] || install -d -o {DEFAULT_USER} -g {DEFAULT_USER} -- "$one"; done"#);
+    let words = ["sh", "-c", &make, "sh"].into_iter().map(str::to_owned).chain(missing);
+    let wish = RunProcess { argv: Some(words.collect()), ..RunProcess::default() };
+    let _ = root.post::<Value>("processes/run", &wish).await;
+}
+
+/// The directories above an absolute path, from the top; none where the user makes them itself.
+fn ancestors(path: &str) -> Vec<String> {
+    if !path.starts_with('/') || OWN.iter().any(|own| path.starts_with(own)) || path.contains("/../") {
+        return Vec::new();
+    }
+    path.match_indices('/').map(|(at, _)| path[..at].to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
 /// A body as it was before it was compressed.
@@ -138,4 +173,19 @@ async fn put(
         told["metadata"] = json!(noted.notes);
     }
     Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_root_makes() {
+        assert_eq!(ancestors("/a/b c/d.txt"), ["/a", "/a/b c"]);
+        for own in
+            ["a/b.txt", "~/a/b.txt", "/top.txt", "/home/user/a/b.txt", "/tmp/a/b.txt", "/home/user/../../a/b.txt", "/a/../b/c"]
+        {
+            assert_eq!(ancestors(own), [""; 0], "{own}");
+        }
+    }
 }

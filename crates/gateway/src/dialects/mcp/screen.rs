@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for Anthropic {
             .transpose()
             .map_err(serde::de::Error::custom)?
             .flatten();
-        let input = serde_json::from_value(fields.into()).map_err(serde::de::Error::custom)?;
+        let input = hotdesk_api::json::from_value(fields.into()).map_err(serde::de::Error::custom)?;
         Ok(Self { desk, input })
     }
 }

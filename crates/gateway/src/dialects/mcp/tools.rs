@@ -121,7 +121,7 @@ where
     };
     Entry {
         tool: Tool::new(name, about, schema::<A>()).with_annotations(hints),
-        run: Box::new(move |server, arguments| match serde_json::from_value::<A>(Value::Object(arguments)) {
+        run: Box::new(move |server, arguments| match hotdesk_api::json::from_value::<A>(Value::Object(arguments)) {
             Ok(arguments) => run(server, arguments).boxed(),
             Err(e) => {
                 let detail = format!("{name} can't be called like that: {e}");

@@ -1,7 +1,7 @@
 //! Images with steps of their own: a template for each, built once, and what its build tells.
 
 use super::super::create::Origin;
-use super::super::images::Step;
+use super::super::images::{Recipe, Step, quoted};
 use super::super::reply::{Failure, Reply};
 use super::super::{Call, kept};
 use super::{KIND, Named};
@@ -108,9 +108,9 @@ pub(super) fn start(call: &Call, named: Named) {
 }
 
 /// A template with the steps of a Dockerfile done. The same steps are the same template, which is built once.
-pub(super) async fn prepared(call: &Call, template: &str, steps: &[Step]) -> Reply<Origin> {
+pub(super) async fn prepared(call: &Call, template: &str, recipe: &Recipe) -> Reply<Origin> {
     let (mut env, mut directory, mut run) = (BTreeMap::new(), String::from("/"), Vec::new());
-    for step in steps {
+    for step in &recipe.steps {
         match step {
             Step::Env(name, value) => drop(env.insert(name.clone(), value.clone())),
             Step::Directory(path) if path.starts_with('/') => directory.clone_from(path),
@@ -122,8 +122,13 @@ pub(super) async fn prepared(call: &Call, template: &str, steps: &[Step]) -> Rep
             }
         }
     }
+    let placed = recipe.steps.iter().any(|step| matches!(step, Step::Directory(_)));
+    let entrypoint = recipe.entrypoint.as_ref().map(|command| match placed {
+        true => format!("cd {} && {command}", quoted(&directory)),
+        false => command.clone(),
+    });
     if run.is_empty() {
-        return Ok(Origin { template: Some(template.into()), env, ..Origin::default() });
+        return Ok(Origin { template: Some(template.into()), env, entrypoint, ..Origin::default() });
     }
     // The steps run as root of the tree, on the machine that builds it; templates are made by whoever rules the fleet.
     if call.caller.who.scope != Scope::Admin {
@@ -139,10 +144,5 @@ pub(super) async fn prepared(call: &Call, template: &str, steps: &[Step]) -> Rep
     let (images, added) = (call.app.images.clone(), name.clone());
     let written = tokio::task::spawn_blocking(move || images.add(&added, &text)).await.map_err(Refusal::internal)?;
     written.map_err(Refusal::from)?;
-    Ok(Origin { template: Some(name), env, ..Origin::default() })
-}
-
-/// As a shell reads it back.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+    Ok(Origin { template: Some(name), env, entrypoint, ..Origin::default() })
 }

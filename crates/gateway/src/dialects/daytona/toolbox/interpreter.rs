@@ -131,8 +131,8 @@ async fn execute(mut socket: WebSocket, desk: &Desk) {
 
 async fn converse(socket: &mut WebSocket, desk: &Desk) -> Result<(), End> {
     let wanted = match timeout(FIRST_WORD, socket.recv()).await {
-        Ok(Some(Ok(Message::Text(text)))) => serde_json::from_str::<Execute>(text.as_str()),
-        Ok(Some(Ok(Message::Binary(bytes)))) => serde_json::from_slice(&bytes),
+        Ok(Some(Ok(Message::Text(text)))) => hotdesk_api::json::from_slice::<Execute>(text.as_bytes()),
+        Ok(Some(Ok(Message::Binary(bytes)))) => hotdesk_api::json::from_slice(&bytes),
         _ => return Err(End(close_code::PROTOCOL, "nothing was asked".into())),
     };
     let wanted = wanted.map_err(|e| End(close_code::PROTOCOL, format!("invalid JSON payload: {e}")))?;

@@ -11,13 +11,11 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::process::WriteStdin;
-use hotdesk_api::shell::{OpenShell, RunCommand, Shell, ShellCommand, ShellList};
+use hotdesk_api::shell::{ENTRYPOINT, OpenShell, RunCommand, Shell, ShellCommand, ShellList};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The image's own program, which desks do not start.
-const ENTRYPOINT: &str = "entrypoint";
 /// How often a quiet follower is asked whether it is still there.
 const PING: Duration = Duration::from_secs(20);
 
@@ -27,10 +25,19 @@ pub(crate) async fn answer(call: Call, desk: Desk, words: &[&str]) -> Reply {
         (&Method::POST, []) => create(call, &desk).await,
         (&Method::GET, []) => {
             let list: ShellList = desk.get("/v1/shells").await?;
-            ok(list.shells.iter().map(session).collect::<Vec<_>>())
+            // The entrypoint's has a call of its own; a list has what clients made.
+            ok(list.shells.iter().filter(|shell| shell.name != ENTRYPOINT).map(session).collect::<Vec<_>>())
         }
-        (&Method::GET, [ENTRYPOINT]) => ok(json!({"sessionId": ENTRYPOINT, "commands": []})),
-        (&Method::GET, [ENTRYPOINT, "logs"]) => ok(json!({"output": "", "stdout": "", "stderr": ""})),
+        (&Method::GET, [ENTRYPOINT]) => match entrypoint(&desk).await? {
+            Some(shell) => ok(session(&shell)),
+            None => ok(json!({"sessionId": ENTRYPOINT, "commands": []})),
+        },
+        (&Method::GET, [ENTRYPOINT, "logs"]) => {
+            match entrypoint(&desk).await?.and_then(|shell| shell.commands.first().cloned()) {
+                Some(command) => logs(call, desk, ENTRYPOINT, &command.id.to_string()).await,
+                None => ok(json!({"output": "", "stdout": "", "stderr": ""})),
+            }
+        }
         (&Method::GET, [id]) => {
             let shell: Shell = desk.get(&shell_path(id)).await.map_err(missing_session)?;
             ok(session(&shell))
@@ -48,6 +55,12 @@ pub(crate) async fn answer(call: Call, desk: Desk, words: &[&str]) -> Reply {
         (&Method::POST, [id, "command", command, "input"]) => input(call, &desk, id, command).await,
         _ => Err(api::nothing(&call)),
     }
+}
+
+/// The shell of the sandbox's entrypoint, if it has one.
+async fn entrypoint(desk: &Desk) -> Reply<Option<Shell>> {
+    let list: ShellList = desk.get("/v1/shells").await?;
+    Ok(list.shells.into_iter().find(|shell| shell.name == ENTRYPOINT))
 }
 
 fn shell_path(id: &str) -> String {
