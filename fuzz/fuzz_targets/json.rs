@@ -1,8 +1,3 @@
 #![no_main]
 
-#[path = "../src/desk.rs"]
-mod desk;
-#[path = "../src/json.rs"]
-mod target;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| target::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| hotdesk_desk::fuzz::json(input));

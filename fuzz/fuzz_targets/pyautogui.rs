@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../src/pyautogui.rs"]
-mod target;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| target::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| hotdesk_desk::fuzz::pyautogui(input));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../src/qcow2.rs"]
-mod target;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| target::run(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| hotdesk_image::fuzz::qcow2(input));

@@ -1,9 +1,28 @@
-//! A target without libFuzzer: on the inputs of `fuzz/seeds` and on so many changed ones, the same every time. Ordinary tests
-//! include this and the targets, so those are built and run with every change.
+//! The fuzz targets of a crate, each a function of `fuzz/src` that the module of its parser includes. `scripts/fuzz` runs them for as
+//! long as one likes, guided by coverage. Ordinary tests run them without libFuzzer: on the inputs of `fuzz/seeds` and on so many
+//! changed ones, the same every time, so that they are built and run with every change.
 
+#[cfg(test)]
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+/// `NAME, ROUNDS, FUNCTION;` is a function for libFuzzer, and a test of that name.
+macro_rules! targets {
+    ($($name:ident, $rounds:literal, $run:path;)*) => {$(
+        #[cfg(test)]
+        #[test]
+        fn $name() {
+            bounded::run(stringify!($name), $rounds, $run);
+        }
+
+        #[cfg(all(fuzzing, not(test)))]
+        pub fn $name(input: &[u8]) {
+            $run(input);
+        }
+    )*};
+}
+
 /// `target` names the folder of seeds.
+#[cfg(test)]
 pub(crate) fn run(target: &str, rounds: usize, try_one: impl Fn(&[u8])) {
     let folder = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
     let mut seeds: Vec<Vec<u8>> =

@@ -11,7 +11,7 @@
 
 mod clock;
 mod desk;
-mod dhcp;
+pub(crate) mod dhcp;
 mod growth;
 mod metadata;
 mod mounts;

@@ -6,6 +6,8 @@ mod commands;
 mod desk;
 mod exit;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod init;
 mod live;
 mod memory;

@@ -7,7 +7,7 @@
 mod desk;
 mod screen;
 mod session;
-mod xdotool;
+pub(crate) mod xdotool;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -19,6 +19,9 @@
 pub mod address;
 pub mod blocking;
 pub mod body;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod headers;
 pub mod lines;
 

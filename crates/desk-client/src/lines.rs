@@ -42,6 +42,10 @@ impl Lines {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/src/lines.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,7 +37,7 @@ mod sheet;
 mod terminal;
 mod tree;
 mod walk;
-mod wire;
+pub(crate) mod wire;
 mod words;
 mod xml;
 

@@ -1,8 +1,10 @@
-//! The fuzz targets, bounded: without coverage to guide them, but built and run with every other test. `scripts/fuzz` runs them
-//! for as long as one likes.
+//! The fuzz targets of this crate; see CONTRIBUTING.md.
 
+#[macro_use]
 #[path = "../../../fuzz/src/bounded.rs"]
 mod bounded;
+#[path = "../../../fuzz/src/blocks.rs"]
+pub(crate) mod blocks;
 #[path = "../../../fuzz/src/desk.rs"]
 mod desk;
 #[path = "../../../fuzz/src/json.rs"]
@@ -11,18 +13,17 @@ mod json;
 mod multipart;
 #[path = "../../../fuzz/src/pyautogui.rs"]
 mod pyautogui;
+#[path = "../../../fuzz/src/room.rs"]
+pub(crate) mod room;
 
-#[test]
-fn any_json_is_answered() {
-    bounded::run("json", 2_000, json::run);
-}
-
-#[test]
-fn any_upload_is_answered() {
-    bounded::run("multipart", 2_000, multipart::run);
-}
-
-#[test]
-fn any_program_is_left_alone_or_runs() {
-    bounded::run("pyautogui", 5_000, pyautogui::run);
+targets! {
+    dbus, 20_000, crate::access::wire::fuzz::run;
+    json, 2_000, json::run;
+    multipart, 2_000, multipart::run;
+    pyautogui, 5_000, pyautogui::run;
+    ranges, 20_000, crate::server::ranges::fuzz::run;
+    rfb, 1_000, crate::view::fuzz::run;
+    tar, 500, crate::files::tar::fuzz::run;
+    titles, 20_000, crate::windows::text::fuzz::run;
+    trace, 2_000, crate::trace::reader::fuzz::run;
 }

@@ -14,8 +14,8 @@
 //!
 //! A dialect translates to the engines below it; it never implements.
 
-// The fuzz targets name the crate, as they do from outside.
-#[cfg(test)]
+// Some fuzz targets name the crate, as one does from outside.
+#[cfg(any(test, fuzzing))]
 extern crate self as hotdesk_desk;
 
 pub mod access;
@@ -23,8 +23,9 @@ pub mod clipboard;
 pub mod config;
 pub mod error;
 pub mod files;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod git;
 pub mod input;
 pub mod kernel;

@@ -29,7 +29,7 @@ pub(crate) mod xvfb;
 
 pub use cursor::{CursorImage, CursorShape};
 pub(crate) use encode::SIZE_MOST;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use frame::absorb;
 pub use frame::{Frame, PIXEL, clip};
 pub(crate) use pack::{Chunk, Packer};

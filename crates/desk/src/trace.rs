@@ -12,7 +12,7 @@
 mod condense;
 mod format;
 mod mask;
-mod reader;
+pub(crate) mod reader;
 mod recorder;
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,19 @@
 //! encoder, its own pace and its own idea of what it has seen.
 
 mod auth;
+#[cfg(any(test, fuzzing))]
+mod client;
 mod clipboard_watch;
 mod cursor;
 mod cut_text;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod decode;
 mod encode;
+#[cfg(any(test, fuzzing))]
+mod fake;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/src/rfb.rs"]
+pub(crate) mod fuzz;
 mod handshake;
 mod message;
 mod pace;

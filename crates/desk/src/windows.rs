@@ -1,7 +1,7 @@
 //! Windows, as the window manager knows them (EWMH), without any helper program.
 
 mod ewmh;
-mod text;
+pub(crate) mod text;
 mod watch;
 
 use crate::error::{Error, Result};

@@ -9,7 +9,7 @@
 
 use crate::dialects;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::fmt;
@@ -74,33 +74,25 @@ pub(crate) fn take_prefix(request: &mut Request) -> Option<String> {
 
 /// Takes the key out of the rest of a request. What is left holds no secret of ours.
 pub(crate) fn take(request: &mut Request, prefix: Option<String>) -> Option<(Secret, Place)> {
-    let own = request.headers().get(API_KEY).and_then(text);
-    let spelled = own.as_deref().and_then(dialects::key);
-    let bearer = request.headers().get(header::AUTHORIZATION).and_then(bearer);
-    let query = from_query(request.uri());
-
-    let candidates = [
-        prefix.map(|key| (key, Place::Address)),
-        spelled.clone().or_else(|| own.clone()).map(|key| (key, Place::Header)),
-        bearer.clone().map(|key| (key, Place::Header)),
-        query.clone().map(|key| (key, Place::Address)),
-    ];
+    let headers = request.headers();
+    let own = headers.get_all(API_KEY).iter().filter_map(text).map(|own| dialects::key(&own).unwrap_or(own));
+    let bearers = headers.get_all(header::AUTHORIZATION).iter().filter_map(bearer);
+    let mut candidates: Vec<_> = prefix.map(|key| (key, Place::Address)).into_iter().collect();
+    candidates.extend(own.chain(bearers).map(|key| (key, Place::Header)));
+    candidates.extend(from_query(request.uri()).map(|key| (key, Place::Address)));
     // Programs in desks have keys of their own; one that looks like ours is meant for us.
-    let mut candidates: Vec<_> = candidates.into_iter().flatten().collect();
     candidates.sort_by_key(|(key, _)| !key.starts_with(SECRET_PREFIX));
     let found = candidates.into_iter().next();
 
     // What was not used and does not look like a key of ours belongs to a program in the desk.
     let used = found.as_ref().map(|(key, _)| key.as_str());
-    let ours = |value: &Option<String>| value.as_deref().is_some_and(|v| Some(v) == used || v.starts_with(SECRET_PREFIX));
-    if ours(&own) || spelled.is_some() {
-        request.headers_mut().remove(API_KEY);
-    }
-    if ours(&bearer) {
-        request.headers_mut().remove(header::AUTHORIZATION);
-    }
-    if ours(&query)
-        && let Some(uri) = without_key(request.uri())
+    let ours = |value: &str| Some(value) == used || value.starts_with(SECRET_PREFIX);
+    let headers = request.headers_mut();
+    let is_key = |value: &HeaderValue| text(value).is_some_and(|own| ours(&own) || dialects::key(&own).is_some());
+    drop_values(headers, HeaderName::from_static(API_KEY), is_key);
+    drop_values(headers, header::AUTHORIZATION, |value| bearer(value).is_some_and(|key| ours(&key)));
+    if from_query(request.uri()).any(|key| ours(&key))
+        && let Some(uri) = without_key(request.uri(), |key| ours(&decoded(key)))
     {
         *request.uri_mut() = uri;
     }
@@ -114,20 +106,30 @@ pub(crate) fn take(request: &mut Request, prefix: Option<String>) -> Option<(Sec
 /// desk that must not see them; what else looks like a key is that program's.
 pub(crate) fn hide(request: &mut Request) {
     let ours = |key: &str| key.starts_with(SECRET_PREFIX) || dialects::key(key).is_some();
-    if request.headers().get(API_KEY).and_then(text).is_some_and(|key| ours(&key)) {
-        request.headers_mut().remove(API_KEY);
-    }
-    if request.headers().get(header::AUTHORIZATION).and_then(bearer).is_some_and(|key| ours(&key)) {
-        request.headers_mut().remove(header::AUTHORIZATION);
-    }
-    if from_query(request.uri()).is_some_and(|key| ours(&key)) {
-        strip_query(request);
+    let headers = request.headers_mut();
+    drop_values(headers, HeaderName::from_static(API_KEY), |value| text(value).is_some_and(|key| ours(&key)));
+    drop_values(headers, header::AUTHORIZATION, |value| bearer(value).is_some_and(|key| ours(&key)));
+    if from_query(request.uri()).any(|key| ours(&key))
+        && let Some(uri) = without_key(request.uri(), |key| ours(&decoded(key)))
+    {
+        *request.uri_mut() = uri;
     }
     if request.headers().get(header::REFERER).and_then(text).is_some_and(|page| SECRETS.iter().any(|begin| page.contains(begin)))
     {
         request.headers_mut().remove(header::REFERER);
     }
     clean_cookies(request.headers_mut(), None);
+}
+
+/// Takes those values of a header out that are ours: a client may send it twice.
+fn drop_values(headers: &mut HeaderMap, name: HeaderName, ours: impl Fn(&HeaderValue) -> bool) {
+    if headers.get_all(&name).iter().any(&ours) {
+        let kept: Vec<HeaderValue> = headers.get_all(&name).iter().filter(|value| !ours(value)).cloned().collect();
+        headers.remove(&name);
+        for value in kept {
+            headers.append(&name, value);
+        }
+    }
 }
 
 fn text(value: &HeaderValue) -> Option<String> {
@@ -154,20 +156,23 @@ fn from_path(uri: &Uri) -> Option<(String, Uri)> {
     Some((decoded(key), uri.ok()?))
 }
 
-fn from_query(uri: &Uri) -> Option<String> {
-    let pair = uri.query()?.split('&').find_map(|pair| pair.split_once('=').filter(|(name, _)| *name == IN_QUERY))?;
-    Some(decoded(pair.1)).filter(|key| !key.is_empty())
+fn from_query(uri: &Uri) -> impl Iterator<Item = String> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(name, _)| *name == IN_QUERY).map(|(_, key)| decoded(key)).filter(|key| !key.is_empty())
 }
 
 /// Takes the parameter `key` out whatever it holds: where no program of a desk is asked, it can be meant for us alone.
 pub(crate) fn strip_query(request: &mut Request) {
-    if let Some(uri) = without_key(request.uri()) {
+    if let Some(uri) = without_key(request.uri(), |_| true) {
         *request.uri_mut() = uri;
     }
 }
 
-fn without_key(uri: &Uri) -> Option<Uri> {
-    let is_key = |pair: &&str| pair.split('=').next() == Some(IN_QUERY);
+fn without_key(uri: &Uri, ours: impl Fn(&str) -> bool) -> Option<Uri> {
+    let is_key = |pair: &&str| {
+        let (name, key) = pair.split_once('=').unwrap_or((pair, ""));
+        name == IN_QUERY && ours(key)
+    };
     let rest: Vec<_> = uri.query()?.split('&').filter(|pair| !is_key(pair)).collect();
     let path = uri.path();
     if rest.is_empty() { path.parse() } else { format!("{path}?{}", rest.join("&")).parse() }.ok()
@@ -196,6 +201,10 @@ fn clean_cookies(headers: &mut HeaderMap, used: Option<&str>) {
 fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/src/address.rs"]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {
@@ -264,6 +273,17 @@ mod tests {
             hide(&mut request);
             assert_eq!((request.headers().len(), request.uri().to_string().as_str()), (kept, left), "{headers:?}");
         }
+    }
+
+    #[test]
+    fn a_key_that_stands_second_is_ours_too() {
+        let headers =
+            [("authorization", "Basic abc"), ("authorization", "Bearer hd_1"), ("x-api-key", "app"), ("x-api-key", "hd_1")];
+        let (found, request) = take_from("/x?key=theirs&key=hd_1", &headers);
+        assert_eq!(found, Some(("hd_1".into(), Place::Header)));
+        assert_eq!(request.uri(), "/x?key=theirs");
+        let left: Vec<_> = request.headers().values().collect();
+        assert_eq!(left, ["Basic abc", "app"]);
     }
 
     #[test]

@@ -22,6 +22,9 @@
 pub mod config;
 pub mod dialects;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod listen;
 pub mod openapi;
 pub mod telemetry;

@@ -12,7 +12,7 @@
 //! Once a request may have reached a desk it is never sent again, with one exception that can't do harm: reading (GET,
 //! HEAD without a body) on a kept connection that turned out to be dead.
 
-mod cdp;
+pub(crate) mod cdp;
 mod client;
 mod exchange;
 mod headers;

@@ -16,8 +16,11 @@
 //! Every function leaves either its whole result or nothing under the name that was asked for.
 
 mod chain;
-mod fetch;
+pub(crate) mod fetch;
 mod free;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/src/disk.rs"]
+pub(crate) mod fuzz;
 mod info;
 mod join;
 mod partitions;

@@ -1,12 +1,17 @@
-//! The fuzz target for the heads of disks, bounded: built and run with every other test. `scripts/fuzz` runs it for as long as one
-//! likes, guided by coverage.
+//! The fuzz targets of this crate; see CONTRIBUTING.md.
 
+#[macro_use]
 #[path = "../../../fuzz/src/bounded.rs"]
 mod bounded;
 #[path = "../../../fuzz/src/qcow2.rs"]
 mod qcow2;
+#[path = "../../../fuzz/src/room.rs"]
+pub(crate) mod room;
 
-#[test]
-fn any_head_of_a_disk_is_read_or_refused() {
-    bounded::run("qcow2", 50_000, qcow2::run);
+targets! {
+    challenge, 50_000, crate::oci::registry::challenge::fuzz::run;
+    disk, 2_000, crate::disk::fuzz::run;
+    oci, 2_000, crate::oci::archive::fuzz::run;
+    qcow2, 50_000, qcow2::run;
+    zip, 2_000, crate::disk::fetch::zip::fuzz::run;
 }

@@ -18,16 +18,17 @@
 //! Every built tree has the user of the template with a home, the programs' settings, and the desk's own settings in
 //! [`DESK_SETTINGS`]: whoever starts a desk on it passes `--config` with that path.
 
-// The fuzz targets name the crate, as they do from outside.
-#[cfg(test)]
+// A fuzz target names the crate, as one does from outside.
+#[cfg(any(test, fuzzing))]
 extern crate self as hotdesk_image;
 
 mod builder;
 mod digest;
 pub mod disk;
 mod error;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod golden;
 mod library;
 pub mod oci;

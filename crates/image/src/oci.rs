@@ -12,7 +12,7 @@
 //! [`Library::oci`] makes the image of a template, whose desk runs without root, without capabilities, without devices and
 //! on a read-only root. [`Library::oci_vm`] makes one that runs a virtual machine: with a disk inside, or with one that is mounted.
 
-mod archive;
+pub(crate) mod archive;
 mod blob;
 mod layer;
 mod layers;
@@ -296,7 +296,7 @@ impl Teller {
         Ok(())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     fn silent() -> Self {
         Self { to: None, last: Mutex::new(None) }
     }

@@ -11,6 +11,9 @@ pub mod docker;
 pub mod door;
 pub mod e2b;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod gce;
 pub mod kubernetes;
 pub mod local;

@@ -8,7 +8,7 @@
 //! `running.json` names runs, whoever started it. Whoever changes a desk holds its lock; the helper inherits it,
 //! so a helper that outlives its orchestrator is waited for.
 
-mod archive;
+pub(crate) mod archive;
 pub(crate) mod cgroup;
 mod check;
 mod criu;

@@ -3,7 +3,7 @@
 //! A command line is a chain of commands. It is read whole before anything is done, so that a chain with one command that we do not
 //! know is left to the real program from its beginning.
 
-mod read;
+pub(crate) mod read;
 
 use super::{Done, complain, desk, say};
 use hotdesk_api::action::Action;
@@ -62,7 +62,7 @@ impl Chain {
             Step::MoveBy(dx, dy) => {
                 let pointer = screen()?.pointer;
                 act(Action::Move {
-                    to: hotdesk_api::action::Point { x: pointer.x + dx, y: pointer.y + dy },
+                    to: hotdesk_api::action::Point { x: pointer.x.saturating_add(dx), y: pointer.y.saturating_add(dy) },
                     ms: 0,
                     easing: Default::default(),
                 })

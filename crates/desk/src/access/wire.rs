@@ -316,6 +316,10 @@ fn invalid(reason: impl ToString) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, reason.to_string())
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/dbus.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -311,5 +311,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/tar.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests;

@@ -134,6 +134,10 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/ranges.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -261,3 +261,7 @@ impl Reader {
 fn broken(name: &str) -> Error {
     Error::Invalid(format!("the picture {name} is broken"))
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/trace.rs"]
+pub(crate) mod fuzz;

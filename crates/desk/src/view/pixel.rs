@@ -64,7 +64,7 @@ impl PixelFormat {
         b
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn bytes_per_pixel(&self) -> usize {
         usize::from(self.bits / 8)
     }

@@ -1,15 +1,13 @@
 //! Whole sessions against a small viewer, on a screen of our own.
 
-mod client;
 mod display;
-mod fake;
 
+use super::client::{Client, Said, take};
 use super::decode::Told;
+use super::fake::Fake;
 use super::pixel::PixelFormat;
 use super::*;
 use crate::input::live;
-use client::{Client, Said, take};
-use fake::Fake;
 use hotdesk_api::action::{Rect, Size};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 

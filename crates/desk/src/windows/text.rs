@@ -74,6 +74,10 @@ pub(super) fn decode_compound(bytes: &[u8]) -> String {
     text
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/titles.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,10 @@
 //! Nothing is kept here that the fleet does not know: a sandbox is a desk, its id is the desk's, its token is sealed with the
 //! fleet's key, its metadata are labels. What is remembered ([`Memory`]) can be lost: watches that are polled, samples of usage.
 
-mod connect;
+pub(crate) mod connect;
 mod control;
 mod create;
-mod decode;
+pub(crate) mod decode;
 mod desk;
 mod envd;
 mod fault;

@@ -141,6 +141,10 @@ impl Base {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/cdp.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

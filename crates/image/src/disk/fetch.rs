@@ -14,7 +14,7 @@ mod arrival;
 mod download;
 mod remote;
 mod unpack;
-mod zip;
+pub(crate) mod zip;
 
 use super::{Meter, Unfinished, absent, at, free_room, home, invalid};
 use crate::{Error, Result};

@@ -242,6 +242,10 @@ fn unreadable(blob: &Blob, e: &io::Error) -> Error {
     Error::Failed(format!("the blob {} can't be read: {e}", blob.digest))
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/oci.rs"]
+pub(crate) mod fuzz;
+
 /// Whether the bytes of every blob are what its name says.
 #[cfg(test)]
 pub(super) fn verify(image: &Image) {

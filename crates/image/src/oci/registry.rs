@@ -4,7 +4,7 @@
 //! a connection that breaks, or a registry that is started anew, costs what was on its way: the push asks how far the registry got and goes on
 //! from there. A registry that has forgotten an upload gets that layer from its beginning.
 
-mod challenge;
+pub(crate) mod challenge;
 mod credentials;
 mod session;
 mod upload;

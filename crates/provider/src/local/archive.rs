@@ -1,6 +1,7 @@
 //! What a desk wrote, as a tar archive: the form in which container images carry layers.
 //!
-//! A deleted name `x` is an empty file `.wh.x`; a directory that hides what is below it has an empty file `.wh..wh..opq`.
+//! A deleted name `x` is an empty file `.wh.x`; a directory that hides what is below it has an empty file `.wh..wh..opq`. What a desk
+//! itself calls so has a PAX record that says that its name is meant.
 //! Owners are those inside the desk. Several layers follow each other in one archive, the lowest first, and what comes
 //! later replaces what came before; so unpacking gives one layer that says the same as all of them.
 
@@ -21,6 +22,8 @@ const DELETED: &str = ".wh.";
 const HIDES: &str = ".wh..wh..opq";
 /// How extended attributes are named in archives.
 const ATTRIBUTE: &str = "SCHILY.xattr.";
+/// The PAX record of what is called as deleted names are.
+const MEANT: &str = "HOTDESK.meant";
 const BUFFER: usize = 256 << 10;
 
 /// Writes layers, the lowest first. Returns the bytes written.
@@ -72,27 +75,30 @@ impl<W: Write> Pack<W> {
         if !kind.is_dir() && meta.nlink() > 1 {
             if let Some(first) = self.links.get(&(meta.dev(), meta.ino())) {
                 header.set_entry_type(EntryType::Link);
+                Self::records(&mut self.tar, inside, None)?;
                 return self.tar.append_link(&mut header, inside, first);
             }
             self.links.insert((meta.dev(), meta.ino()), inside.to_owned());
         }
         if kind.is_dir() {
             header.set_entry_type(EntryType::Directory);
-            self.attributes(&File::open(from)?)?;
+            Self::records(&mut self.tar, inside, Some(&File::open(from)?))?;
             self.tar.append_data(&mut header, inside, io::empty())?;
             return self.directory(from, inside);
         }
         if kind.is_symlink() {
             header.set_entry_type(EntryType::Symlink);
+            Self::records(&mut self.tar, inside, None)?;
             return self.tar.append_link(&mut header, inside, std::fs::read_link(from)?);
         }
         if kind.is_fifo() {
             header.set_entry_type(EntryType::Fifo);
+            Self::records(&mut self.tar, inside, None)?;
             return self.tar.append_data(&mut header, inside, io::empty());
         }
         if kind.is_file() {
             let file = File::options().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(from)?;
-            self.attributes(&file)?;
+            Self::records(&mut self.tar, inside, Some(&file))?;
             header.set_entry_type(EntryType::Regular);
             header.set_size(meta.len());
             return self.tar.append_data(&mut header, inside, BufReader::with_capacity(BUFFER, file).take(meta.len()));
@@ -100,12 +106,16 @@ impl<W: Write> Pack<W> {
         Ok(()) // Sockets.
     }
 
-    fn attributes(&mut self, file: &File) -> io::Result<()> {
-        let kept = kept_attributes(file.as_fd())?;
+    /// What a header has no place for: attributes, and that a name is no deleted one.
+    fn records(tar: &mut Builder<W>, inside: &Path, file: Option<&File>) -> io::Result<()> {
+        let kept = file.map_or_else(|| Ok(Vec::new()), |file| kept_attributes(file.as_fd()))?;
         let named = kept.iter().filter(|(name, _)| !OPAQUE.contains(&name.as_c_str()));
-        let named: Vec<_> =
-            named.filter_map(|(name, value)| Some((format!("{ATTRIBUTE}{}", name.to_str().ok()?), value))).collect();
-        self.tar.append_pax_extensions(named.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
+        let mut records: Vec<_> =
+            named.filter_map(|(name, value)| Some((format!("{ATTRIBUTE}{}", name.to_str().ok()?), value.as_slice()))).collect();
+        if inside.file_name().is_some_and(|name| name.as_bytes().starts_with(DELETED.as_bytes())) {
+            records.push((MEANT.into(), b"1"));
+        }
+        tar.append_pax_extensions(records.iter().map(|(name, value)| (name.as_str(), *value)))
     }
 
     /// The owner inside the desk of a file on the disk.
@@ -160,15 +170,18 @@ impl Unpack<'_> {
         let path = self.root.join(&inside);
         let parent = path.parent().unwrap_or(self.root).to_owned();
         std::fs::create_dir_all(&parent)?;
-        if name == HIDES {
+        let Records { meant, attributes } = Records::of(&mut entry)?;
+        if name == HIDES && !meant {
             return self.hide(&parent);
         }
-        if let Some(deleted) = name.as_bytes().strip_prefix(DELETED.as_bytes()) {
+        if let Some(deleted) = name.as_bytes().strip_prefix(DELETED.as_bytes()).filter(|_| !meant) {
+            if matches!(deleted, b"" | b"." | b"..") {
+                return Err(broken("a deleted name that is none"));
+            }
             let path = parent.join(OsStr::from_bytes(deleted));
             super::directory::remove_all(&path)?;
             return Ok(mknodat(rustix::fs::CWD, &path, FileType::CharacterDevice, Mode::empty(), 0)?);
         }
-        let attributes = attributes_of(&mut entry)?;
         let header = entry.header().clone();
         let before = std::fs::symlink_metadata(&path).ok();
         let kind = header.entry_type();
@@ -202,7 +215,7 @@ impl Unpack<'_> {
 
     fn file<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>, path: &Path) -> io::Result<()> {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-        let copied = io::copy(&mut entry.take(self.left + 1), &mut file)?;
+        let copied = io::copy(&mut entry.take(self.left.saturating_add(1)), &mut file)?;
         self.left = self.left.checked_sub(copied).ok_or(io::ErrorKind::StorageFull)?;
         Ok(())
     }
@@ -214,7 +227,8 @@ impl Unpack<'_> {
             let (uid, gid) = (self.ids.on_disk(number(header.uid()?)?), self.ids.on_disk(number(header.gid()?)?));
             std::os::unix::fs::lchown(path, Some(uid), Some(gid))?;
         }
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(header.mtime()?);
+        let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(header.mtime()?));
+        let time = time.ok_or_else(|| broken("a time that no clock shows"))?;
         match header.entry_type() {
             EntryType::Symlink | EntryType::Fifo => return Ok(()),
             EntryType::Directory => self.times.push((path.to_owned(), time)),
@@ -259,18 +273,29 @@ fn plain(path: &Path) -> io::Result<PathBuf> {
     Ok(plain)
 }
 
-/// Only what an owner can set: an archive from elsewhere gives no rights.
-fn attributes_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<(CString, Vec<u8>)>> {
-    let Some(extensions) = entry.pax_extensions()? else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
-    for extension in extensions {
-        let extension = extension?;
-        let Some(name) = extension.key_bytes().strip_prefix(ATTRIBUTE.as_bytes()) else { continue };
-        if name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") {
-            found.push((CString::new(name).map_err(|_| broken("a bad attribute"))?, extension.value_bytes().to_vec()));
+/// What is told of an entry besides its header.
+#[derive(Default)]
+struct Records {
+    /// Its name is meant, whatever it looks like.
+    meant: bool,
+    /// Only what an owner can set: an archive from elsewhere gives no rights.
+    attributes: Vec<(CString, Vec<u8>)>,
+}
+
+impl Records {
+    fn of<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Self> {
+        let mut found = Self::default();
+        for extension in entry.pax_extensions()?.into_iter().flatten() {
+            let extension = extension?;
+            found.meant |= extension.key_bytes() == MEANT.as_bytes();
+            let Some(name) = extension.key_bytes().strip_prefix(ATTRIBUTE.as_bytes()) else { continue };
+            if name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") {
+                let name = CString::new(name).map_err(|_| broken("a bad attribute"))?;
+                found.attributes.push((name, extension.value_bytes().to_vec()));
+            }
         }
+        Ok(found)
     }
-    Ok(found)
 }
 
 fn broken(what: &str) -> io::Error {
@@ -294,6 +319,10 @@ impl<W: Write> Write for Counted<W> {
         self.to.flush()
     }
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/archive.rs"]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {
@@ -320,6 +349,10 @@ mod tests {
         std::fs::write(at("upper/cleared/new"), "new").unwrap();
         std::fs::create_dir(at("upper/file")).unwrap();
         std::fs::write(at("upper/home/text"), "text").unwrap();
+        for name in [".wh.", ".wh..", ".wh...", ".wh.text", ".wh..wh..opq"] {
+            std::fs::write(at("upper/home").join(name), name).unwrap();
+        }
+        symlink("text", at("upper/home/.wh.link")).unwrap();
         std::fs::hard_link(at("upper/home/text"), at("upper/home/again")).unwrap();
         symlink("text", at("upper/home/link")).unwrap();
         std::os::unix::fs::chown(at("upper/home/text"), Some(1000), Some(1000)).unwrap();
@@ -339,6 +372,10 @@ mod tests {
         let opaque = |name: &str| is_opaque(File::open(at("to").join(name)).unwrap().as_fd());
         assert!(opaque("cleared") && opaque("file") && !opaque("kept") && !opaque("home"));
         assert_eq!(meta("home/text").ino(), meta("home/again").ino());
+        for name in [".wh.", ".wh..", ".wh...", ".wh.text", ".wh..wh..opq"] {
+            assert_eq!(std::fs::read_to_string(at("to/home").join(name)).unwrap(), name, "its own name");
+        }
+        assert_eq!(std::fs::read_link(at("to/home/.wh.link")).unwrap(), Path::new("text"));
         assert_eq!((meta("home/text").uid(), meta("home/text").mode() & 0o777), (1000, 0o644));
         assert_eq!(std::fs::read_link(at("to/home/link")).unwrap(), Path::new("text"));
         let kept = kept_attributes(File::open(at("to/home/text")).unwrap().as_fd()).unwrap();
@@ -380,6 +417,18 @@ mod tests {
             tar.append_data(&mut header, "large", &[0; 2000][..]).unwrap();
         };
         assert_eq!(attempt(&large).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        for name in ["kept/.wh.", "kept/.wh..", "kept/.wh..."] {
+            let error = attempt(&|tar| tar.append(&named(name), io::empty()).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("deleted name"), "{name}: {error}");
+        }
+        let late = |tar: &mut Builder<File>| {
+            let mut header = empty();
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(u64::MAX);
+            tar.append_data(&mut header, "x", io::empty()).unwrap();
+        };
+        assert!(!root() || attempt(&late).unwrap_err().to_string().contains("no clock"));
         let stranger = |tar: &mut Builder<File>| {
             let mut header = empty();
             header.set_uid(4_000_000);

@@ -25,6 +25,8 @@ use tokio::sync::mpsc;
 /// The guest's network is 10.0.2.0/24, the same for all guests: none of them sees another.
 const NETWORK: [u8; 3] = [10, 0, 2];
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
+/// Where addresses are asked for: everybody, or QEMU itself. Anything else that is sent to that port would go on to whoever it names.
+const ADDRESS_GIVERS: [Ipv4Addr; 2] = [Ipv4Addr::BROADCAST, Ipv4Addr::new(10, 0, 2, 2)];
 /// The largest frame that virtio-net makes, with segmentation offload off or on.
 const LARGEST_FRAME: usize = 70_000;
 /// Bytes of frames that wait to be taken; what comes beyond is lost, as on any network. Far more than the windows of a busy guest's
@@ -51,7 +53,7 @@ pub(crate) struct Rules {
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Nowhere,
     Out,
     Keeper,
@@ -108,7 +110,7 @@ fn addresses() -> Vec<Ipv4Addr> {
 }
 
 /// Where a frame of the guest goes. What can't be understood goes nowhere.
-fn way(frame: &[u8], own: &[Ipv4Addr], rules: &Rules) -> Way {
+pub(super) fn way(frame: &[u8], own: &[Ipv4Addr], rules: &Rules) -> Way {
     let for_keeper = frame.get(..6).is_some_and(|to| to == wire::MAC);
     match frame.get(12..14) {
         Some(kind) if for_keeper => {
@@ -141,7 +143,7 @@ fn is_packet_allowed(packet: &[u8], own: &[Ipv4Addr], rules: &Rules) -> Option<b
     let whole = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff == 0;
     let inner = packet.get(header..)?;
     let port = |at: usize| Some(u16::from_be_bytes([*inner.get(at)?, *inner.get(at + 1)?]));
-    if protocol == UDP && whole && port(0)? == DHCP_CLIENT && port(2)? == DHCP_SERVER {
+    if protocol == UDP && whole && ADDRESS_GIVERS.contains(&to) && port(0)? == DHCP_CLIENT && port(2)? == DHCP_SERVER {
         return Some(true);
     }
     if rules.network == Network::Off {
@@ -251,9 +253,14 @@ mod tests {
             assert_eq!(way(&other, &[], rules), Way::Out);
             assert_eq!(way(&other[..40], &[], rules), Way::Nowhere);
             assert_eq!(way(&frame([255; 4], UDP, (68, 67), 0), &[], rules), Way::Out, "its address");
+            assert_eq!(way(&frame([10, 0, 2, 2], UDP, (68, 67), 0), &[], rules), Way::Out, "its address for longer");
+            for other in [[127, 0, 0, 1], [10, 0, 2, 100], [192, 168, 0, 1]] {
+                assert_eq!(way(&frame(other, UDP, (68, 67), 0), &[], rules), Way::Nowhere, "{other:?}");
+            }
         }
         assert_eq!(way(&frame([93, 184, 216, 34], TCP, (40000, 80), SYN), &[], &off), Way::Nowhere);
         assert_eq!(way(&frame([10, 0, 2, 3], UDP, (4000, 53), 0), &[], &off), Way::Nowhere);
+        assert_eq!(way(&frame([93, 184, 216, 34], UDP, (68, 67), 0), &[], &off), Way::Nowhere, "nothing but its address");
         answer[12..14].copy_from_slice(&[0x86, 0xdd]);
         assert_eq!(way(&answer, &[], &off), Way::Nowhere, "IPv6");
     }

@@ -110,6 +110,10 @@ fn hear(line: &str, waiting: &Waiting, events: &broadcast::Sender<String>) {
     });
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/qmp.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -331,6 +331,10 @@ fn unpack_archive(from: &Path, disk: &Path) -> Result<Record> {
     for entry in archive.entries().map_err(|e| broken(&e))? {
         let mut entry = entry.map_err(|e| broken(&e))?;
         let name = entry.path().map_err(|e| broken(&e))?.to_string_lossy().into_owned();
+        // A sparse file is as large as it says, however small the archive is.
+        if entry.header().entry_type() != tar::EntryType::Regular {
+            return Err(broken(&format!("`{}` is no plain file", name.escape_default())));
+        }
         match name.as_str() {
             ARCHIVED_RECORD => {
                 let text = std::io::Read::take(&mut entry, LARGEST_RECORD);
@@ -350,3 +354,7 @@ fn unpack_archive(from: &Path, disk: &Path) -> Result<Record> {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::Failed(format!("a step was broken off: {e}")))?
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/saved.rs"]
+pub(crate) mod fuzz;

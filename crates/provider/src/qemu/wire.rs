@@ -353,5 +353,9 @@ impl TxToken for Given<'_> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/src/frames.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// The real one pauses between characters for programs that lose some; ours waits for the X server instead, so this is enough.
 const TYPING_PAUSE: u32 = 8;
 
+/// Slow clicks that one command makes. They are steps, each with its pause; what wants more of them is for the real program.
+const MOST_STEPS: usize = 2_000;
+
 /// One command.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
@@ -151,6 +154,9 @@ fn command_steps(command: &str, words: &mut Words<'_>, steps: &mut Vec<Step>) ->
             }
             let number: u32 = words.number()?;
             let paced = delay.filter(|delay| *delay > 20 && times > 1);
+            if paced.is_some() && times as usize > MOST_STEPS / 2 {
+                return None;
+            }
             for turn in 0..if paced.is_some() { times } else { 1 } {
                 if let Some(delay) = paced.filter(|_| turn > 0) {
                     steps.push(Step::Pause(Duration::from_millis(delay.min(1000))));
@@ -298,6 +304,10 @@ fn button(number: u32) -> Option<Button> {
         _ => return None,
     })
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/src/xdotool.rs"]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {

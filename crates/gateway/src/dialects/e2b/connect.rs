@@ -182,6 +182,10 @@ fn wrapped(flags: u8, value: &Value) -> Bytes {
     bytes.freeze()
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/src/connect.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

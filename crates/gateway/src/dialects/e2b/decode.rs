@@ -30,6 +30,10 @@ impl Unzip {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/src/gzip.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

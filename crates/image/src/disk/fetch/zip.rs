@@ -70,7 +70,10 @@ pub(super) async fn find(remote: &Remote, size: u64, wanted: Option<&str>) -> Re
     }
     let entries = list(&part(list_at, list_size).await?).ok_or_else(|| wrong("its list of files is damaged"))?;
     let entry = choose(entries, wanted).map_err(|why| wrong(&why))?;
-    let header = part(entry.offset, 30).await.map_err(|_| wrong("a file of it lies outside of it"))?;
+    if entry.offset.checked_add(30).is_none_or(|end| end > size) {
+        return Err(wrong("a file of it lies outside of it"));
+    }
+    let header = part(entry.offset, 30).await?;
     if u32_at(&header, 0) != LOCAL {
         return Err(wrong("the header of a file in it is damaged"));
     }
@@ -288,6 +291,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
 }
+
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/src/zip.rs"]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {

@@ -62,6 +62,10 @@ fn parameters(text: &str) -> HashMap<String, String> {
     found
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../../fuzz/src/challenge.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

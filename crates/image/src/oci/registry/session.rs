@@ -14,6 +14,8 @@ use tokio::sync::Mutex;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Questions that carry nothing. Some registries look into a slow object store before they answer.
 const ANSWER: Duration = Duration::from_secs(60);
+/// Tokens and reasons are some kilobytes; no more of an answer is held.
+const LARGEST_ANSWER: usize = 1 << 20;
 /// Text of an error that is worth showing.
 const LONGEST_REASON: usize = 300;
 
@@ -202,7 +204,8 @@ impl Session {
             let reason = reason(answer).await;
             return Err(Trouble::Final(self.denied(&reason)));
         }
-        let answer: TokenAnswer = answer.json().await.map_err(|e| strange(chain(&e)))?;
+        let text = beginning(answer).await.map_err(|e| Trouble::Passing(chain(&e)))?;
+        let answer: TokenAnswer = serde_json::from_slice(&text).map_err(|e| strange(e.to_string()))?;
         answer
             .token
             .or(answer.access_token)
@@ -260,6 +263,18 @@ fn same_place(a: &Url, b: &Url) -> bool {
     a.origin() == b.origin()
 }
 
+/// What an answer holds, as far as it is looked at.
+async fn beginning(mut answer: Response) -> reqwest::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        text.extend_from_slice(&piece[..piece.len().min(LARGEST_ANSWER - text.len())]);
+        if text.len() == LARGEST_ANSWER {
+            break;
+        }
+    }
+    Ok(text)
+}
+
 /// Status and what the registry says about it, in one line.
 async fn reason(answer: Response) -> String {
     #[derive(Deserialize)]
@@ -274,7 +289,8 @@ async fn reason(answer: Response) -> String {
         message: String,
     }
     let status = answer.status();
-    let text = answer.text().await.unwrap_or_default();
+    let text = beginning(answer).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let said = match serde_json::from_str::<Said>(&text) {
         Ok(said) => {
             said.errors.iter().map(|one| format!("{} {}", one.code, one.message).trim().to_owned()).collect::<Vec<_>>().join(", ")

@@ -32,6 +32,30 @@ fn references() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_without_an_end_is_not_waited_for() {
+    use axum::{Router, body::Body, http::StatusCode, response::IntoResponse};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let endless = || {
+        let piece = || Ok::<_, std::io::Error>(bytes::Bytes::from_static(&[b' '; 64 << 10]));
+        Body::from_stream(futures_util::stream::repeat_with(piece))
+    };
+    let answer = move |request: axum::extract::Request| async move {
+        match request.uri().path() {
+            "/v2/" => {
+                let challenge = format!("Bearer realm=\"http://127.0.0.1:{port}/token\"");
+                (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response()
+            }
+            _ => endless().into_response(),
+        }
+    };
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await.unwrap() });
+    let to: Reference = format!("127.0.0.1:{port}/r:1").parse().unwrap();
+    let error = session::Session::open(&to, &Push::default()).await.err().unwrap();
+    assert!(error.to_string().contains("sends us to"), "{error}");
+}
+
 /// A registry process with its files in a directory. It ends with its owner.
 struct Registry {
     directory: tempfile::TempDir,

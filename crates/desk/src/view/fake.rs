@@ -1,4 +1,4 @@
-//! A desk that is nothing but a picture in memory.
+//! A desk that is nothing but a picture in memory, for tests.
 
 use crate::error::{Error, Result};
 use crate::input::live;
@@ -92,7 +92,7 @@ impl Stage for Fake {
 
     async fn resize(&self, size: Size) -> Result<Size> {
         *self.0.asked_size.lock().unwrap() = Some(size);
-        if size.width > 1000 {
+        if size.width.max(size.height) > 1000 || size.width.min(size.height) == 0 {
             return Err(Error::Invalid("too large".into()));
         }
         self.resize_to(size);

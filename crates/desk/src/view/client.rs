@@ -1,4 +1,4 @@
-//! A small viewer.
+//! A small viewer, for tests.
 
 use crate::view::decode::{Canvas, Cursor, Told};
 use crate::view::pixel::PixelFormat;
@@ -83,6 +83,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
+    /// Hears until an update has come, and says what it told.
+    pub(super) async fn update(&mut self) -> Vec<Told> {
+        loop {
+            if let Said::Update(told) = self.hear().await {
+                return told;
+            }
+        }
+    }
+
+    /// Asks for changes until the picture is as wanted.
+    pub(super) async fn catch_up(&mut self, wanted: impl Fn() -> Vec<u32>) {
+        while self.canvas.pixels != wanted() {
+            self.request(true).await;
+            self.update().await;
+        }
+    }
+}
+
+impl Client<()> {
+    /// After the handshake, when all has been said.
+    pub(super) fn over(size: Size, bytes: Vec<u8>) -> Self {
+        Self { stream: (), canvas: Canvas::new(size, PixelFormat::NATIVE), bytes }
+    }
+}
+
+impl<S> Client<S> {
+    /// The next message, if all of it is there, and its length.
     pub(super) fn try_hear(&mut self) -> Option<(Said, usize)> {
         let all = std::mem::take(&mut self.bytes);
         let length = message_length(&all, &self.canvas.format);
@@ -117,21 +144,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         said
     }
 
-    /// Hears until an update has come, and says what it told.
-    pub(super) async fn update(&mut self) -> Vec<Told> {
-        loop {
-            if let Said::Update(told) = self.hear().await {
-                return told;
-            }
-        }
-    }
-
-    /// Asks for changes until the picture is as wanted.
-    pub(super) async fn catch_up(&mut self, wanted: impl Fn() -> Vec<u32>) {
-        while self.canvas.pixels != wanted() {
-            self.request(true).await;
-            self.update().await;
-        }
+    /// Hears the next message without a look at it.
+    pub(super) fn drop_next(&mut self) -> bool {
+        let heard = self.try_hear().map(|(_, length)| self.bytes.drain(..length));
+        heard.is_some()
     }
 }
 
