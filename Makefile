@@ -37,8 +37,8 @@ test: ## Set everything up and run every test that a change must pass
 test-as-root:
 	@scripts/prepare test
 	@scripts/together 1 rust \
-	  then 5 fleet:shared conformance:e2b conformance:daytona dialects conformance:docker gce dashboard conformance:qemu clouds mcp client \
-	  then 1 conformance:osworld fleet:alone
+	  next 5 fleet:shared conformance:e2b conformance:daytona dialects conformance:docker gce dashboard conformance:qemu clouds mcp client \
+	  next 1 conformance:osworld fleet:alone
 
 test-all: test ## And the rest: older SDKs, every suite in Docker and on an emulated machine, long chaos, Kubernetes, fuzzing, a bare machine
 	@$(MAKE) --no-print-directory test-chaos

@@ -14,8 +14,8 @@ use zbus::message::Type as Kind;
 use zbus::zvariant::{DynamicType, ObjectPath, Structure, Value};
 use zbus::{Connection, Message, MessageStream};
 
-/// Starting the bus and its registry takes some 100 ms where they are not up yet.
-const START_TIME: Duration = Duration::from_millis(2500);
+/// Starting the bus and its registry takes some 100 ms where they are not up yet, and seconds on an emulated machine.
+const START_TIME: Duration = Duration::from_secs(10);
 /// The registry and the bus daemon answer at once, or they are broken.
 const ANSWER_TIME: Duration = Duration::from_millis(1500);
 /// A desk has some ten programs. What lies beyond is not looked at.
@@ -83,11 +83,10 @@ impl Bus {
 
     async fn try_connect(session: &str) -> Result<Self> {
         let session = open(session).await?;
-        let address: String = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", &())
-            .await?
-            .body()
-            .deserialize()
-            .map_err(down)?;
+        // Starts the bus.
+        let address =
+            call_within(START_TIME, &session, "org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus", "GetAddress", &()).await?;
+        let address: String = address.body().deserialize().map_err(down)?;
         // Toolkits look at this when they start. A bus that lacks the property still has a tree.
         let enabled = ("org.a11y.Status", "IsEnabled", Value::from(true));
         if let Err(e) = call(&session, "org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties", "Set", &enabled).await
@@ -116,17 +115,18 @@ impl Bus {
         // Programs announce only what somebody registered for.
         for event in ["object:", "window:", "document:"] {
             let none: [&str; 0] = [];
-            let new = self.registry("RegisterEvent", &(event, &none[..], "")).await;
+            // The first call starts the registry.
+            let new = self.registry(START_TIME, "RegisterEvent", &(event, &none[..], "")).await;
             if new.is_err() {
                 // Before at-spi 2.36 the call had one argument.
-                self.registry("RegisterEvent", &(event,)).await?;
+                self.registry(ANSWER_TIME, "RegisterEvent", &(event,)).await?;
             }
         }
         Ok(())
     }
 
-    async fn registry<B: serde::Serialize + DynamicType>(&self, member: &str, body: &B) -> Result<Message> {
-        call(&self.connection, REGISTRY, "/org/a11y/atspi/registry", REGISTRY, member, body).await
+    async fn registry<B: serde::Serialize + DynamicType>(&self, limit: Duration, member: &str, body: &B) -> Result<Message> {
+        call_within(limit, &self.connection, REGISTRY, "/org/a11y/atspi/registry", REGISTRY, member, body).await
     }
 
     /// `false` once the bus, its registry or the session is gone.
@@ -268,8 +268,20 @@ async fn call<B: serde::Serialize + DynamicType>(
     member: &str,
     body: &B,
 ) -> Result<Message> {
+    call_within(ANSWER_TIME, connection, to, path, interface, member, body).await
+}
+
+async fn call_within<B: serde::Serialize + DynamicType>(
+    limit: Duration,
+    connection: &Connection,
+    to: &str,
+    path: &str,
+    interface: &str,
+    member: &str,
+    body: &B,
+) -> Result<Message> {
     let call = connection.call_method(Some(to), path, Some(interface), member, body);
-    within(ANSWER_TIME, member, async { call.await.map_err(down) }).await
+    within(limit, member, async { call.await.map_err(down) }).await
 }
 
 async fn within<T>(time: Duration, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
