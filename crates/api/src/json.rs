@@ -7,8 +7,7 @@
 //! is read by [`object`] (`deserialize_with`).
 
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess, Unexpected,
-    VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 use std::fmt;
 
@@ -25,10 +24,18 @@ pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> serde_json::
     T::deserialize(Strict(value))
 }
 
+/// Whether a text was refused because it has a list in the place of an object.
+pub fn is_list(error: &serde_json::Error) -> bool {
+    error.to_string().contains(LIST)
+}
+
 /// For `deserialize_with`.
 pub fn object<'de, D: Deserializer<'de>, T: serde::Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::deserialize(Strict(deserializer))
 }
+
+/// How such a list is refused. serde makes its errors of texts, so this is all there is to know one by.
+const LIST: &str = "invalid type: a list, expected an object";
 
 /// How derives describe enums whose variant is named inside of the object. They take a list too: of the name and the rest.
 const TAGGED: &str = "internally tagged enum";
@@ -162,7 +169,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Visit<V> {
             Lists::AskVisitor => (&self.visitor as &dyn Expected).to_string().starts_with(TAGGED),
         };
         if refused {
-            return Err(A::Error::invalid_type(Unexpected::Other("a list"), &"an object"));
+            return Err(A::Error::custom(LIST));
         }
         self.visitor.visit_seq(Strict(list))
     }

@@ -34,8 +34,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
         let text = Bytes::from_request(request, state).await.map_err(JsonRejection::Body)?;
         hotdesk_api::json::from_slice(&text).map(Self).map_err(|error| match axum::Json::<T>::from_bytes(&text) {
             // It says where in the body the mistake is.
-            Err(told) => JsonRejection::Text(told),
-            Ok(_) => JsonRejection::List(error.to_string()),
+            Err(told) if !hotdesk_api::json::is_list(&error) => JsonRejection::Text(told),
+            _ => JsonRejection::List(error.to_string()),
         })
     }
 }

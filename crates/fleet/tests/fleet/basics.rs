@@ -295,8 +295,9 @@ async fn snapshots_and_forks() {
     settled(&fleet, &bare.id).await;
     fleet.delete(&admin(), &bare.id).await.unwrap();
     settled(&fleet, &bare.id).await;
-    assert_eq!(world.reality.snapshots().len(), 2);
     // The snapshot of a fork goes with its last desk.
+    tokio::time::sleep(seconds(30)).await;
+    assert_eq!(world.reality.snapshots().len(), 2);
     for id in [&fork.id, &copy.id] {
         fleet.delete(&admin(), id).await.unwrap();
         settled(&fleet, id).await;

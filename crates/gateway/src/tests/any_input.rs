@@ -93,10 +93,10 @@ async fn a_list_is_no_object_in_any_dialect() {
     for (method, path, body) in cases {
         let response = world.ask(method.clone(), &path, &world.admin).json(&body).send().await.unwrap();
         let (status, text) = (response.status().as_u16(), response.text().await.unwrap());
-        assert!(
-            [400, 422].contains(&status) && text.contains("a list, expected an object"),
-            "{method} {path} {body}: {status} {text}"
-        );
+        // Models' calls and forks have words of their own for it.
+        let told =
+            ["a list, expected an object", "this is no JSON object", "sequence, expected a map"].iter().any(|t| text.contains(t));
+        assert!([400, 422].contains(&status) && told, "{method} {path} {body}: {status} {text}");
     }
     let desks: Value = world.get("/v1/desks").await.json().await.unwrap();
     assert_eq!(desks["desks"].as_array().unwrap().len(), 1, "nothing was made: {desks}");

@@ -3,7 +3,6 @@
 
 use crate::Desk;
 use crate::error::Result;
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use hotdesk_api::git::{
@@ -11,6 +10,7 @@ use hotdesk_api::git::{
     InitRepository, KeepCredentials, MadeCommit, MakeCommit, NewBranch, PullCommits, PushCommits, ReadGitSetting, ReadHistory,
     RemoteList, Repository, ResetRepository, RestoreFiles,
 };
+use hotdesk_serve::Json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -2,13 +2,13 @@
 
 use crate::Desk;
 use crate::error::Result;
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use hotdesk_api::kernel::{ExecuteCode, Kernel, KernelEvent, KernelList, NewKernel};
+use hotdesk_serve::Json;
 use std::convert::Infallible;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa_axum::router::OpenApiRouter;

@@ -3,11 +3,11 @@
 
 use crate::Desk;
 use crate::error::{Error, Result};
-use axum::Json;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hotdesk_api::port::{ListeningPort, PortList};
+use hotdesk_serve::Json;
 use hyper_util::rt::TokioIo;
 use procfs::net::TcpState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
