@@ -11,6 +11,7 @@
 
 mod auth;
 #[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 mod client;
 mod clipboard_watch;
 mod cursor;
@@ -19,6 +20,7 @@ mod cut_text;
 mod decode;
 mod encode;
 #[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 mod fake;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/src/rfb.rs"]
